@@ -1,0 +1,104 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipam_datastore::dump::Kinds;
+use ipam_datastore::update::go_duration;
+
+/// Finds leaked addresses, cold addresses and idle blocks, and gives them back safely.
+#[derive(Debug, Parser)]
+#[command(name = "ipam-operator", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the operator.
+    Run(Box<Run>),
+}
+
+/// Mode of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Decides and acts.
+    Enforce,
+    /// Decides and shows each decision once; writes nothing.
+    Audit,
+}
+
+/// Form of the output of a fast-forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Works on dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub load: Vec<PathBuf>,
+
+    /// Writes the dump as it is at the end.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+
+    /// Whether to act or only to show.
+    #[arg(long, value_enum, default_value_t = ModeArg::Enforce)]
+    pub mode: ModeArg,
+
+    /// How long an address must be leaked before it is given back; 0 switches that off. Default: what the dump's
+    /// KubeControllersConfiguration says, else 15m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub leak_grace_period: Option<TimeDelta>,
+
+    /// Shortest such time for addresses of VMs.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    pub vm_grace_period: TimeDelta,
+
+    /// Where metrics and probes are served.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9094")]
+    pub listen: String,
+
+    /// What time it is at the start (RFC 3339). Default: the system's time.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub now: Option<DateTime<Utc>>,
+
+    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
+    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
+    #[arg(long, value_name = "KIND")]
+    pub complete: Vec<Kinds>,
+
+    /// Lets the clock jump from one due moment to the next, and ends when nothing is due any more.
+    #[arg(long)]
+    pub fast_forward: bool,
+
+    /// Form of the output of --fast-forward.
+    #[arg(short, long, value_enum, default_value_t = Output::Text, requires = "fast_forward")]
+    pub output: Output,
+}
+
+/// A duration in Go's text form, not negative.
+///
+/// # Errors
+/// It is none.
+pub fn duration(text: &str) -> Result<TimeDelta, String> {
+    go_duration(text).filter(|d| *d >= TimeDelta::zero()).ok_or_else(|| format!("{text:?} is not a duration such as 15m, 1h30m or 0s"))
+}
+
+/// A time in RFC 3339.
+///
+/// # Errors
+/// It is none.
+pub fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    DateTime::parse_from_rfc3339(text).map(|t| t.to_utc()).map_err(|_| format!("{text:?} is not a time such as 2026-11-29T20:35:20Z"))
+}

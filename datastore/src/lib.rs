@@ -1,0 +1,21 @@
+//! The only crate that knows Kubernetes: wire types of both API groups, names and labels, dumps.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`group`] | the two API groups |
+//! | [`names`] | object names, labels, handle ids |
+//! | [`wire`] | stored objects ↔ rows; everything that we do not model survives |
+//! | [`facts`] | the few facts we keep of pods, nodes, VMs |
+//! | [`update`] | what a feed says |
+//! | [`dump`] | `kubectl get -o yaml` as a store, and back |
+
+pub mod dump;
+pub mod facts;
+pub mod group;
+pub mod names;
+pub mod update;
+pub mod wire;
+
+pub use dump::{Dump, DumpError, load};
+pub use group::Group;
+pub use update::Update;

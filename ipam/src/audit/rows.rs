@@ -1,0 +1,158 @@
+//! The rows against each other: the blocks are the truth.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipam_accounting::facts::is_windows_handle;
+
+use super::{Finding, FindingKind, Snapshot};
+use crate::clock::Time;
+use crate::ids::{BlockCidr, HandleId, Owner};
+use crate::model::AffinityState;
+
+pub(super) fn affinity_name((owner, cidr): &(Owner, BlockCidr)) -> String {
+    match owner {
+        Owner::Host(host) => format!("BlockAffinity/{host} {cidr}"),
+        Owner::Virtual(name) => format!("BlockAffinity/virtual:{name} {cidr}"),
+    }
+}
+
+fn block_name(cidr: BlockCidr) -> String {
+    format!("IPAMBlock/{cidr}")
+}
+
+/// Each block by itself, blocks against blocks, and against reservations.
+pub(super) fn blocks(snapshot: &Snapshot, now: Time, findings: &mut BTreeSet<Finding>) {
+    for row in &snapshot.blocks {
+        let name = block_name(row.key);
+        for fault in row.value.faults(now) {
+            let kind = if fault.bad { FindingKind::BadObject } else { FindingKind::BlockInvalid };
+            findings.insert(Finding::new(kind, &name, fault.message));
+        }
+        if row.value.affinity.is_none() && row.value.is_empty() {
+            findings.insert(Finding::new(FindingKind::BlockUnownedEmpty, &name, "empty and owned by nobody"));
+        }
+        let live = row.value.allocated().filter(|(_, a)| a.released_at.is_none() && !a.handle.as_deref().is_some_and(is_windows_handle));
+        let reserved: Vec<String> =
+            live.filter_map(|(o, _)| row.key.ip(o)).filter(|ip| snapshot.reserved.contains(*ip)).map(|ip| ip.to_string()).collect();
+        if !reserved.is_empty() {
+            findings.insert(Finding::new(
+                FindingKind::ReservedAllocated,
+                &name,
+                format!("allocated although reserved: {}", reserved.join(", ")),
+            ));
+        }
+    }
+    // In the order of CIDRs a block that contains others comes right before them.
+    let mut enclosing: Option<BlockCidr> = None;
+    let mut cidrs: Vec<BlockCidr> = snapshot
+        .blocks
+        .iter()
+        .map(|r| r.key)
+        .chain(snapshot.bad.iter().filter(|b| b.object.starts_with("IPAMBlock")).filter_map(|b| b.block))
+        .collect();
+    cidrs.sort_unstable();
+    cidrs.dedup();
+    for cidr in cidrs {
+        match enclosing {
+            Some(outer) if outer.net().contains(&cidr.net()) => {
+                findings.insert(Finding::new(FindingKind::BlocksOverlap, block_name(cidr), format!("lies inside block {outer}")));
+            }
+            _ => enclosing = Some(cidr),
+        }
+    }
+}
+
+/// Handles against the blocks.
+pub(super) fn handles(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    let Some(handles) = &snapshot.handles else { return };
+    let mut held: BTreeMap<HandleId, BTreeMap<BlockCidr, i64>> = BTreeMap::new();
+    for row in &snapshot.blocks {
+        for (_, entry) in row.value.allocated() {
+            if let Some(handle) = entry.handle.as_deref().filter(|h| !is_windows_handle(h)) {
+                *held.entry(HandleId::new(handle)).or_default().entry(row.key).or_default() += 1;
+            }
+        }
+    }
+    let unclear_blocks: BTreeSet<BlockCidr> = snapshot.bad.iter().filter_map(|b| b.block).collect();
+    let nameless_block = snapshot.bad.iter().any(|b| b.object.starts_with("IPAMBlock") && b.block.is_none());
+    let unclear: BTreeSet<&str> = snapshot.bad.iter().filter_map(|b| b.handle.as_deref()).collect();
+    let half: BTreeSet<&str> = snapshot.half_deleted.iter().filter_map(|n| n.strip_prefix("IPAMHandle/")).collect();
+    let mut with_row = BTreeSet::new();
+    for row in handles {
+        with_row.insert(&row.key);
+        let truth = held.get(&row.key);
+        let name = format!("IPAMHandle/{}", row.key);
+        let may_be_elsewhere = nameless_block || row.value.blocks.keys().any(|b| unclear_blocks.contains(b));
+        if truth.is_none() && !may_be_elsewhere {
+            let blocks = row.value.blocks.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            findings.insert(Finding::new(FindingKind::HandleOrphan, &name, format!("no block has an address of it; it names {blocks}")));
+            continue;
+        }
+        let cidrs: BTreeSet<BlockCidr> = row.value.blocks.keys().chain(truth.into_iter().flat_map(BTreeMap::keys)).copied().collect();
+        for cidr in cidrs.into_iter().filter(|c| !unclear_blocks.contains(c)) {
+            let counted = row.value.blocks.get(&cidr).copied().unwrap_or(0);
+            let there = truth.and_then(|t| t.get(&cidr)).copied().unwrap_or(0);
+            if counted != there {
+                findings.insert(Finding::new(
+                    FindingKind::HandleCount,
+                    &name,
+                    format!("counts {counted} in {cidr}, which has {there} of it"),
+                ));
+            }
+        }
+    }
+    for (handle, blocks) in &held {
+        let excused = with_row.contains(handle) || unclear.contains(handle.as_str()) || half.contains(handle.as_str());
+        if !excused && !snapshot.bad.iter().any(|b| b.object.starts_with("IPAMHandle") && b.handle.is_none()) {
+            let blocks = blocks.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            findings.insert(Finding::new(
+                FindingKind::HandleMissing,
+                format!("IPAMHandle/{handle}"),
+                format!("has no row although {blocks} has addresses of it"),
+            ));
+        }
+    }
+}
+
+/// Affinities against the blocks.
+pub(super) fn affinities(snapshot: &Snapshot, findings: &mut BTreeSet<Finding>) {
+    let Some(rows) = &snapshot.affinities else { return };
+    let unclear: BTreeSet<BlockCidr> = snapshot.bad.iter().filter_map(|b| b.block).collect();
+    let blocks: BTreeMap<BlockCidr, Option<Owner>> = snapshot.blocks.iter().map(|r| (r.key, r.value.owner())).collect();
+    let mut owners: BTreeMap<BlockCidr, Vec<&Owner>> = BTreeMap::new();
+    for row in rows.iter().filter(|r| !unclear.contains(&r.key.1)) {
+        let (owner, cidr) = &row.key;
+        owners.entry(*cidr).or_default().push(owner);
+        let name = affinity_name(&row.key);
+        match blocks.get(cidr) {
+            None if row.value.state == AffinityState::Pending => {
+                findings.insert(Finding::new(FindingKind::AffinityPendingWithoutBlock, name, "pending, and there is no such block"));
+            }
+            None => {
+                findings.insert(Finding::new(FindingKind::AffinityWithoutBlock, name, "there is no such block"));
+            }
+            Some(of) if of.as_ref() != Some(owner) => {
+                let of = of.as_ref().map_or_else(|| "nobody".into(), ToString::to_string);
+                findings.insert(Finding::new(FindingKind::AffinityStale, name, format!("the block belongs to {of}")));
+            }
+            Some(_) => {}
+        }
+    }
+    for (cidr, of) in owners.iter().filter(|(_, o)| o.len() > 1) {
+        let of = of.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        findings.insert(Finding::new(FindingKind::DuplicateAffinity, block_name(*cidr), format!("has affinities of {of}")));
+    }
+    let half: BTreeSet<&str> = snapshot.half_deleted.iter().map(String::as_str).collect();
+    let nameless_row = snapshot.bad.iter().any(|b| b.object.starts_with("BlockAffinity") && b.block.is_none());
+    for (cidr, owner) in blocks.iter().filter_map(|(c, o)| Some((*c, o.as_ref()?))) {
+        let has_row = owners.get(&cidr).is_some_and(|o| o.contains(&owner));
+        let excused = nameless_row || unclear.contains(&cidr) || half.contains(affinity_name(&(owner.clone(), cidr)).as_str());
+        if !has_row && !excused {
+            findings.insert(Finding::new(
+                FindingKind::BlockWithoutAffinity,
+                block_name(cidr),
+                format!("belongs to {owner}, who has no affinity for it"),
+            ));
+        }
+    }
+}

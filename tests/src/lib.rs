@@ -1,0 +1,18 @@
+//! Harness of the project's tests; ships nowhere.
+
+use std::path::{Path, PathBuf};
+
+/// A file of the repository.
+pub fn repo(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// A file of the tests' own data, read as JSON.
+///
+/// # Panics
+/// It is not there, or not JSON.
+pub fn data(name: &str) -> serde_json::Value {
+    let path = repo("tests/data").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
