@@ -21,9 +21,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::facts::{Class, HandleId, Lookup, NodeId, PodFacts, PodId, VmId, VmiFacts};
-use crate::judge::{Allocation, Evidence};
+use crate::judge::{Allocation, Evidence, judge};
 use crate::names::Names;
-use crate::schedule::Time;
+use crate::schedule::{Member, Time, Wait, wait};
 use crate::set::{addr_at, number};
 use crate::tracker::Tracker;
 
@@ -403,6 +403,19 @@ impl Inventory {
     /// What [`judge`](crate::judge()) takes.
     pub fn allocation(&self, block: &Block, slot: &Slot) -> Allocation {
         Allocation { ip: block.ip(slot), class: slot.class(), node: slot.node() }
+    }
+
+    /// An allocation for the schedule, as it is now.
+    pub fn member(&self, block: &Block, slot: &Slot, since: Time) -> Member {
+        let verdict = judge(&self.allocation(block, slot), self);
+        let departed = || slot.node().is_some_and(|n| self.node(n).is_absent());
+        let wait = verdict.leak().map_or(Wait::Grace, |leak| wait(leak, slot.class(), slot.handle().is_some(), departed()));
+        Member { verdict, wait, since, host_reserved: slot.tag == Tag::Windows }
+    }
+
+    /// Whether nothing of a handle, or of an address without one, may be released (D-38).
+    pub fn is_held(&self, handle: Option<HandleId>) -> bool {
+        handle.map_or(self.holds.all_handles, |h| self.holds.handle(self.handle_text(h)))
     }
 
     /// Every pod that vouches for an address, with the address, in no particular order.

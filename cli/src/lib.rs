@@ -1,1 +1,32 @@
-//! x
+//! The command line for the night: check and show, on dumps.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`args`] | the command line |
+//! | [`snapshot`] | a loaded dump with its cache |
+//! | [`check`] | every allocation judged, every inconsistency found |
+//! | [`show`] | how full pools and blocks are; who has an address |
+
+pub mod args;
+pub mod check;
+pub mod show;
+pub mod snapshot;
+
+use std::process::ExitCode;
+
+/// The command could not run.
+pub const FAILED: u8 = 1;
+/// It ran, and found problems.
+pub const PROBLEMS: u8 = 2;
+
+/// Runs a command line and answers with its exit status.
+pub fn run(cli: &args::Cli) -> ExitCode {
+    let done = match &cli.command {
+        args::Command::Check(args) => check::run(args),
+        args::Command::Show(args) => show::run(args),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("ipamctl: {e:#}");
+        FAILED.into()
+    })
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipam_datastore::dump::Kinds;
-use ipam_datastore::update::go_duration;
+use ipam_datastore::text::{duration, time};
 
 /// Finds leaked addresses, cold addresses and idle blocks, and gives them back safely.
 #[derive(Debug, Parser)]
@@ -85,20 +85,4 @@ pub struct Run {
     /// Form of the output of --fast-forward.
     #[arg(short, long, value_enum, default_value_t = Output::Text, requires = "fast_forward")]
     pub output: Output,
-}
-
-/// A duration in Go's text form, not negative.
-///
-/// # Errors
-/// It is none.
-pub fn duration(text: &str) -> Result<TimeDelta, String> {
-    go_duration(text).filter(|d| *d >= TimeDelta::zero()).ok_or_else(|| format!("{text:?} is not a duration such as 15m, 1h30m or 0s"))
-}
-
-/// A time in RFC 3339.
-///
-/// # Errors
-/// It is none.
-pub fn time(text: &str) -> Result<DateTime<Utc>, String> {
-    DateTime::parse_from_rfc3339(text).map(|t| t.to_utc()).map_err(|_| format!("{text:?} is not a time such as 2026-11-29T20:35:20Z"))
 }

@@ -10,7 +10,13 @@ use ipam_operator::args::{Cli, Command, ModeArg, Output, Run};
 use ipam_operator::run::{MovedClock, Session, Wishes};
 
 fn main() -> ExitCode {
-    let Command::Run(run) = Cli::parse().command;
+    let run = match Cli::try_parse() {
+        Ok(Cli { command: Command::Run(run) }) => run,
+        Err(e) => {
+            drop(e.print());
+            return if e.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match operate(&run) {

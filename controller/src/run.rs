@@ -13,6 +13,7 @@ use ipam::{Clock, Ipam, MemStore, SystemClock};
 use ipam_accounting::schedule::{Limits, Time};
 use ipam_accounting::{Verdict, judge};
 use ipam_datastore::dump::{Kinds, load};
+use ipam_datastore::text::stamp;
 use ipam_datastore::{Dump, DumpError};
 use ipam_metrics::Page;
 
@@ -23,7 +24,7 @@ use crate::ledger::Ledger;
 use crate::pass::{PassReport, pass};
 use crate::plan::{Mode, Policy};
 use crate::report::report;
-use crate::timeline::{Document, Event, FindingOut, Held, Summary, stamp};
+use crate::timeline::{Document, Event, Held, Summary};
 use crate::view::View;
 
 /// How long a simulated run may last.
@@ -211,7 +212,7 @@ impl Session {
         summary.verdicts = self.verdicts();
         summary.findings = count(&findings);
         summary.blocks = self.view.cache.blocks().count() as u64;
-        Document { events, held: self.held(), findings: findings.iter().map(FindingOut::from).collect(), summary }
+        Document { events, held: self.held(), findings: findings.iter().map(Finding::fields).collect(), summary }
     }
 
     /// Runs in real time until `stop` is ready, and serves metrics and probes.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use chrono::SecondsFormat;
-use ipam::audit::Finding;
 use ipam_accounting::schedule::Time;
+use ipam_datastore::text::stamp;
 use serde::Serialize;
 
 use crate::plan::Action;
@@ -43,11 +42,6 @@ pub struct Event {
 
 fn rfc3339<S: serde::Serializer>(t: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(&stamp(*t))
-}
-
-/// A time as outputs write it.
-pub fn stamp(t: Time) -> String {
-    t.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 impl Event {
@@ -135,25 +129,6 @@ pub struct Held {
     pub why: &'static str,
 }
 
-/// A finding as outputs write it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FindingOut {
-    /// Kind.
-    pub kind: &'static str,
-    /// Severity.
-    pub severity: String,
-    /// Object.
-    pub object: String,
-    /// In words.
-    pub message: String,
-}
-
-impl From<&Finding> for FindingOut {
-    fn from(f: &Finding) -> Self {
-        Self { kind: f.kind.name(), severity: f.kind.severity().to_string(), object: f.object.clone(), message: f.message.clone() }
-    }
-}
-
 /// A whole simulated run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
@@ -162,7 +137,7 @@ pub struct Document {
     /// What stays although it is leaked.
     pub held: Vec<Held>,
     /// What is wrong at the end.
-    pub findings: Vec<FindingOut>,
+    pub findings: Vec<BTreeMap<&'static str, String>>,
     /// Counts.
     pub summary: Summary,
 }
@@ -224,7 +199,7 @@ impl Document {
             let _ = writeln!(out, "Held:      {} of {handle}: {}", held.ip, held.why);
         }
         for f in &self.findings {
-            let _ = writeln!(out, "Finding:   {} ({}) {}: {}", f.kind, f.severity, f.object, f.message);
+            let _ = writeln!(out, "Finding:   {} ({}) {}: {}", f["kind"], f["severity"], f["object"], f["message"]);
         }
         out
     }

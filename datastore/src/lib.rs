@@ -7,12 +7,14 @@
 //! | [`wire`] | stored objects ↔ rows; everything that we do not model survives |
 //! | [`facts`] | the few facts we keep of pods, nodes, VMs |
 //! | [`update`] | what a feed says |
+//! | [`text`] | durations and times |
 //! | [`dump`] | `kubectl get -o yaml` as a store, and back |
 
 pub mod dump;
 pub mod facts;
 pub mod group;
 pub mod names;
+pub mod text;
 pub mod update;
 pub mod wire;
 

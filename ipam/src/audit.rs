@@ -112,6 +112,18 @@ impl Finding {
     pub(crate) fn new(kind: FindingKind, object: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind, object: object.into(), message: message.into() }
     }
+
+    /// As outputs write it: `kind`, `severity`, `object`, `message`.
+    pub fn fields(&self) -> BTreeMap<&'static str, String> {
+        let Self { kind, object, message } = self;
+        let severity = kind.severity().to_string();
+        [("kind", kind.name().into()), ("severity", severity), ("object", object.clone()), ("message", message.clone())].into()
+    }
+
+    /// Whether it makes a check fail (D-43).
+    pub fn is_problem(&self) -> bool {
+        self.kind.severity() > Severity::Info
+    }
 }
 
 /// An object that was not understood.

@@ -1,10 +1,10 @@
 //! Leaks: judged address by address, released handle by handle.
 
 use ipam::ids::BlockCidr;
-use ipam_accounting::facts::{Class, HandleId, NodeId};
+use ipam_accounting::facts::{HandleId, NodeId};
 use ipam_accounting::inventory::{AllocRef, Block, BlockId, Slot};
-use ipam_accounting::schedule::{Group, HeldBy, Member, Wait, group, wait};
-use ipam_accounting::{Evidence, Verdict, judge};
+use ipam_accounting::schedule::{Group, HeldBy, Member, group};
+use ipam_accounting::{Verdict, judge};
 use rustc_hash::FxHashSet;
 
 use super::{Action, Leaked, Planner};
@@ -90,12 +90,9 @@ impl Planner<'_> {
                 judged.push(self.member(block, slot));
             }
         }
-        let held_by_bad = match together {
-            Together::Handle(handle) => view.cache.holds.handle(view.cache.handle_text(handle)),
-            Together::Single(_) => view.cache.holds.all_handles,
-        };
+        let handle = if let Together::Handle(handle) = together { Some(handle) } else { None };
         let state = match group(judged, &self.policy.limits) {
-            Group::Open { .. } if held_by_bad => Group::Held(HeldBy::BadObject),
+            Group::Open { .. } if view.cache.is_held(handle) => Group::Held(HeldBy::BadObject),
             state => state,
         };
         let held = if let Group::Held(by) = state { Some(by) } else { None };
@@ -109,14 +106,10 @@ impl Planner<'_> {
 
     /// One allocation for the schedule; a leak is remembered.
     pub(super) fn member(&mut self, block: &Block, slot: &Slot) -> Member {
-        let cache = &self.view.cache;
-        let verdict = judge(&cache.allocation(block, slot), cache);
-        let host_reserved = slot.class() == Class::Windows;
-        let Some(leak) = verdict.leak() else { return Member { verdict, wait: Wait::Grace, since: self.now, host_reserved } };
-        let departed = slot.node().is_some_and(|n| cache.node(n).is_absent());
-        let wait = wait(leak, slot.class(), slot.handle().is_some(), departed);
-        let since = self.ledger.see_leak(self.view, block, slot, leak, wait, self.now);
-        Member { verdict, wait, since, host_reserved }
+        let member = self.view.cache.member(block, slot, self.now);
+        let Some(leak) = member.verdict.leak() else { return member };
+        let since = self.ledger.see_leak(self.view, block, slot, leak, member.wait, self.now);
+        Member { since, ..member }
     }
 
     /// Plans the release of a group, all of it.

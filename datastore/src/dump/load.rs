@@ -324,7 +324,7 @@ impl Loader<'_> {
         let leak_grace = match grace.and_then(Value::as_str) {
             None => None,
             Some(text) => {
-                let parsed = crate::update::go_duration(text);
+                let parsed = crate::text::go_duration(text);
                 if parsed.is_none() {
                     self.notes.push(format!(
                         "KubeControllersConfiguration: leakGracePeriod {text:?} is not a duration: leak collection counts as off"

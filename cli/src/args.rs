@@ -1,0 +1,89 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipam_datastore::dump::Kinds;
+use ipam_datastore::text::{duration, time};
+
+/// Looks into the IP address management of a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "ipamctl", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Judges every allocated address and checks that everything is consistent. Exit status: 0 nothing wrong, 1 could not
+    /// run, 2 problems found.
+    Check(CheckArgs),
+    /// Shows how full pools and blocks are, or who has an address.
+    Show(ShowArgs),
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person.
+    Table,
+    /// JSON.
+    Json,
+}
+
+/// Where the objects come from.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// Dumps of `kubectl get -o yaml` (or JSON); `-` is standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub from: Vec<PathBuf>,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Source of the objects.
+    #[command(flatten)]
+    pub source: Source,
+
+    /// What time it is (RFC 3339). Default: the system's time.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub now: Option<DateTime<Utc>>,
+
+    /// How long a leaked address waits before the operator gives it back; 0: it never does.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
+    pub leak_grace_period: TimeDelta,
+
+    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
+    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
+    #[arg(long, value_name = "KIND")]
+    pub complete: Vec<Kinds>,
+
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Source of the objects.
+    #[command(flatten)]
+    pub source: Source,
+
+    /// Shows the blocks of each pool too.
+    #[arg(long)]
+    pub show_blocks: bool,
+
+    /// Shows who has this address.
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<String>,
+
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
