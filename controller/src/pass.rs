@@ -99,9 +99,6 @@ fn absorb(results: Vec<Result>, view: &View, ledger: &mut Ledger, now: Time, rep
                     let node = members[0].node.as_deref().unwrap_or(UNKNOWN_NODE);
                     *ledger.reclaimed.entry((pool.into(), node.into())).or_default() += 1;
                 }
-                if let Action::ReleaseHost(node) = &action {
-                    ledger.reclaimed.retain(|(_, n), _| n != node);
-                }
                 report.events.push(Event::of(now, &action, ips));
             }
             Done::Gone | Done::Stale => {}

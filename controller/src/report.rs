@@ -46,7 +46,8 @@ pub fn report(view: &View, ledger: &mut Ledger) -> Report {
         let node = slot.and_then(|s| s.node()).map_or(UNKNOWN_NODE, |n| cache.node_text(n));
         *r.candidates.entry((pool.into(), node.into())).or_default() += 1;
     }
-    ledger.keep_counters(|pool, _| pool == NO_POOL || r.pools.contains_key(pool));
+    let known = |node: &str| cache.node_id(node).is_some_and(|n| cache.node_facts(n).is_some() || cache.concerns(n));
+    ledger.keep_counters(|pool, node| (pool == NO_POOL || r.pools.contains_key(pool)) && (node == UNKNOWN_NODE || known(node)));
     r.reclamations = ledger.reclaimed.clone();
     r
 }

@@ -1,4 +1,8 @@
 //! Harness of the project's tests; ships nowhere.
+//!
+//! [`script`] runs the text cases below `tests/cases`: a cluster in a few lines, steps, and what must come of them.
+
+pub mod script;
 
 use std::path::{Path, PathBuf};
 
