@@ -233,6 +233,17 @@ impl Block {
         self.allocated().filter(|(_, a)| a.is_of(handle)).filter_map(|(o, _)| self.cidr.ip(o)).collect()
     }
 
+    /// The addresses whose owner names a node other than the block's, with that node.
+    pub fn held_by_others(&self) -> Vec<(String, IpAddr)> {
+        let owner = self.owner();
+        let own = match &owner {
+            Some(Owner::Host(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        let node = |a: &Attribute| a.active.get("node").filter(|n| Some(n.as_str()) != own).cloned();
+        self.allocated().filter_map(|(o, a)| Some((node(a)?, self.cidr.ip(o)?))).collect()
+    }
+
     /// How many addresses can be handed out.
     pub fn free(&self, reserved: &Ranges) -> u32 {
         self.unallocated.iter().filter(|o| self.cidr.ip(**o).is_some_and(|ip| !reserved.contains(ip))).count() as u32

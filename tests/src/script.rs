@@ -11,11 +11,14 @@
 //! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no
 //! hold handle h                            as if a bad object held it; `hold node n`, `hold block c`
 //! live pod ns/p on a ips 10.0.0.1          what the last look will find
+//! fail block 10.0.0.0/30 conflict          every write of it fails; also `row a 10.0.0.0/30`; `unavailable`, `refused`; `no`: no more
+//! race block 10.0.0.0/30 a .0=…            somebody else writes this before the next time we read the block
 //! step   wait 15m                          passes until nothing is done; the clock moves first
 //! expect release 10.0.0.0 10.0.0.1         exactly these events since the last `expect`, any order; several kinds: joined by `;`
 //! expect nothing
 //! expect leaks 10.0.0.0                    exactly these candidates; `held 10.0.0.0`; `blocks 10.0.0.0/30`; `due 15m` from now
-//! expect refused 10.0.0.0                  the last look said no
+//! expect refused 10.0.0.0                  the last look said no; `failed 1`: so many different failures
+//! expect lists 0                           so many list requests in all; `nothing-written`
 //! expect metric NAME{labels} 4             a sample of the page; `no NAME`: nothing on the page contains it
 //! ```
 
@@ -43,6 +46,8 @@ use ipam_operator::report::report;
 use ipam_operator::run::SimClock;
 use ipam_operator::timeline::Event;
 use ipam_operator::view::View;
+
+use crate::faulty::Faulty;
 
 /// When every script starts.
 pub fn start() -> Time {
@@ -78,6 +83,7 @@ pub struct World {
     pub view: View,
     /// The operator's memory.
     pub ledger: Ledger,
+    faulty: Faulty,
     clock: Arc<SimClock>,
     feed: MemFeed,
     policy: Policy,
@@ -94,11 +100,13 @@ impl Default for World {
     fn default() -> Self {
         let store = MemStore::new();
         let feed = MemFeed::new(&store);
+        let faulty = Faulty::new(store.clone());
         let trusts = Trusts { pods: ipam_accounting::inventory::Trust::Full, nodes: true, vms: true, vmis: true, affinities: true };
         let mut view = View::new();
         view.apply(&Update::Trusts(trusts.clone()));
         Self {
             store,
+            faulty,
             view,
             ledger: Ledger::default(),
             clock: Arc::new(SimClock::new(start())),
@@ -155,7 +163,7 @@ impl World {
 
     /// Passes at the present moment until nothing is done any more.
     pub fn step(&mut self) {
-        let ipam = Ipam::new(self.store.clone(), self.clock.clone());
+        let ipam = Ipam::new(self.faulty.clone(), self.clock.clone());
         let now = self.clock.now();
         for _ in 0..100 {
             let Self { view, feed, .. } = self;
@@ -207,6 +215,14 @@ impl World {
                     None => Ok(()),
                     Some(line) => Err(line.into()),
                 }
+            }
+            ["failed", n] => {
+                let failures: BTreeSet<String> = std::mem::take(&mut self.failures).into_iter().collect();
+                if failures.len().to_string() == *n { Ok(()) } else { Err(format!("{failures:?}")) }
+            }
+            ["lists", n] => {
+                let lists: u64 = self.store.requests().into_iter().filter(|((verb, _), _)| *verb == ipam::mem::Verb::List).map(|(_, n)| n).sum();
+                if lists.to_string() == *n { Ok(()) } else { Err(format!("{lists}")) }
             }
             ["nothing-written"] => {
                 if self.store.only_read() {

@@ -131,6 +131,18 @@ fn blk_17_carriage_returns() {
 }
 
 #[test]
+fn blk_20_addresses_held_by_other_nodes() {
+    let of_node = |n: &str| Attribute { active: Attrs::from([("node".to_owned(), n.to_owned())]), ..Attribute::default() };
+    let mut b = Block::new("10.0.0.0/29".parse().expect("a CIDR"), None, 1).expect("fits");
+    b.affinity = Some("host:myhost".into());
+    b.attributes = vec![of_node("myhost"), of_node("otherhost"), of_node("anotherhost")];
+    b.allocations = vec![Some(1), Some(0), Some(2), Some(3), None, None, None, Some(2)];
+    let held: Vec<(String, String)> = b.held_by_others().into_iter().map(|(n, ip)| (n, ip.to_string())).collect();
+    let want = [("otherhost", "10.0.0.0"), ("anotherhost", "10.0.0.2"), ("anotherhost", "10.0.0.7")];
+    assert_eq!(held, want.map(|(n, ip)| (n.to_owned(), ip.to_owned())));
+}
+
+#[test]
 fn blk_22_clone_is_deep() {
     let mut b = b24();
     b.affinity = Some("host:a".into());

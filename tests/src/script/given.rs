@@ -4,13 +4,14 @@ use ipam::block::{Attribute, Block};
 use ipam::ids::{BlockCidr, Owner};
 use ipam::mem::Kept;
 use ipam::model::{Affinity, AffinityKind, AffinityState, Allocatable, BlockKind, ClusterInfo, ClusterKind, Config, ConfigKind, Pool, PoolKind, Reservation, ReservationKind};
-use ipam::store::{Extra, Revision, Row, Uid};
+use ipam::store::{Extra, Revision, Row, StoreError, Uid};
 use ipam_accounting::facts::{Attrs, Finished, Lookup, NodeFacts, PodFacts, TUNNEL_TYPES, VmiFacts, WINDOWS_HANDLE};
 use ipam_accounting::inventory::Trust;
 use ipam_datastore::Update;
 use ipam_operator::plan::Mode;
 
 use super::{World, duration};
+use crate::faulty::row_name;
 
 type Done = Result<(), String>;
 
@@ -61,6 +62,16 @@ impl World {
             }
             ["block", c, "gone"] => self.take::<BlockKind>(&cidr(c)?),
             ["block", c, owner, rest @ ..] => self.block(cidr(c)?, owner, rest),
+            ["race", "block", c, owner, rest @ ..] => {
+                let block = self.block_value(cidr(c)?, owner, rest)?.0;
+                let (row, _) = self.store.peek::<BlockKind>(&block.cidr).ok_or("there is none")?;
+                self.next_row += 1;
+                let revision = Revision(format!("r{}", self.next_row));
+                self.faulty.race(Row { value: block, revision, ..row });
+                Ok(())
+            }
+            ["fail", "block", c, how] => self.fail(row_name::<BlockKind>(&cidr(c)?), how),
+            ["fail", "row", host, c, how] => self.fail(row_name::<AffinityKind>(&(Owner::Host((*host).into()), cidr(c)?)), how),
             ["row", host, c, "gone"] => self.take::<AffinityKind>(&(Owner::Host((*host).into()), cidr(c)?)),
             ["row", host, c, state @ ..] => {
                 let state = if state.contains(&"pending") { AffinityState::Pending } else { AffinityState::Confirmed };
@@ -152,7 +163,32 @@ impl World {
         Ok(())
     }
 
+    fn fail(&mut self, row: String, how: &str) -> Done {
+        let error = match how {
+            "conflict" => Some(StoreError::Conflict),
+            "absent" => Some(StoreError::Absent),
+            "unavailable" => Some(StoreError::Unavailable("told to".into())),
+            "refused" => Some(StoreError::Refused("told to".into())),
+            "no" => None,
+            other => return Err(bad(other)),
+        };
+        self.faulty.fail(row, error);
+        Ok(())
+    }
+
     fn block(&mut self, c: BlockCidr, owner: &str, words: &[&str]) -> Done {
+        let (block, row) = self.block_value(c, owner, words)?;
+        self.put::<BlockKind>(c, block);
+        if let Some(owner) = row
+            && self.store.peek::<AffinityKind>(&(owner.clone(), c)).is_none()
+        {
+            self.put::<AffinityKind>((owner, c), Affinity { state: AffinityState::Confirmed, indexed: true });
+        }
+        Ok(())
+    }
+
+    /// A block as a line describes it, and whose row comes with it.
+    fn block_value(&self, c: BlockCidr, owner: &str, words: &[&str]) -> Result<(Block, Option<Owner>), String> {
         let before = self.store.peek::<BlockKind>(&c).map(|(row, _)| row.value.seq);
         let mut block = Block::new(c, None, before.map_or(1000, |s| s + 1)).map_err(|e| e.to_string())?;
         block.affinity = match owner {
@@ -169,13 +205,7 @@ impl World {
                 alloc => self.allocate(&mut block, alloc)?,
             }
         }
-        self.put::<BlockKind>(c, block);
-        if let Some(owner) = row
-            && self.store.peek::<AffinityKind>(&(owner.clone(), c)).is_none()
-        {
-            self.put::<AffinityKind>((owner, c), Affinity { state: AffinityState::Confirmed, indexed: true });
-        }
-        Ok(())
+        Ok((block, row))
     }
 
     /// `.0=handle:owner@node#seq`, or `.0~60s`.

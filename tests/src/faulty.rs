@@ -1,0 +1,97 @@
+//! A store that fails where it is told to, and lets others write in between.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ipam::mem::Kept;
+use ipam::model::BlockKind;
+use ipam::store::{Freshness, Kind as _, Row, StoreError, Table};
+use ipam::{BlockCidr, MemStore};
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Writes that fail: `Kind key`.
+    writes: BTreeMap<String, StoreError>,
+    /// Blocks that somebody else writes right after the next reading of them.
+    races: BTreeMap<BlockCidr, Row<BlockKind>>,
+}
+
+/// A store in memory with faults.
+#[derive(Clone, Debug, Default)]
+pub struct Faulty {
+    store: MemStore,
+    faults: Arc<Mutex<Faults>>,
+}
+
+impl Faulty {
+    /// Over a store.
+    pub fn new(store: MemStore) -> Self {
+        Self { store, faults: Arc::default() }
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets writes of a row fail, or no more.
+    pub fn fail(&self, row: String, error: Option<StoreError>) {
+        match error {
+            Some(e) => drop(self.faults().writes.insert(row, e)),
+            None => drop(self.faults().writes.remove(&row)),
+        }
+    }
+
+    /// Lets somebody else replace a block before the next reading of it by us.
+    pub fn race(&self, row: Row<BlockKind>) {
+        self.faults().races.insert(row.key, row);
+    }
+
+    fn check<K: Kept>(&self, key: &K::Key) -> Result<(), StoreError> {
+        self.faults().writes.get(&row_name::<K>(key)).map_or(Ok(()), |e| Err(e.clone()))
+    }
+}
+
+/// The name under which a row's faults are kept.
+pub fn row_name<K: Kept>(key: &K::Key) -> String {
+    format!("{} {key:?}", K::NAME)
+}
+
+impl<K: Kept> Table<K> for Faulty {
+    async fn get(&self, key: &K::Key) -> Result<Option<Row<K>>, StoreError> {
+        if K::NAME == BlockKind::NAME {
+            let due = self.faults().races.iter().map(|(c, r)| (*c, r.clone())).find(|(c, _)| format!("{c:?}") == format!("{key:?}"));
+            if let Some((cidr, row)) = due {
+                self.faults().races.remove(&cidr);
+                self.store.put::<BlockKind>(row, false);
+            }
+        }
+        Table::<K>::get(&self.store, key).await
+    }
+
+    async fn list(&self, select: &K::Select, fresh: Freshness) -> Result<Vec<Row<K>>, StoreError> {
+        Table::<K>::list(&self.store, select, fresh).await
+    }
+
+    async fn create(&self, key: &K::Key, value: K::Value) -> Result<Row<K>, StoreError> {
+        self.check::<K>(key)?;
+        Table::<K>::create(&self.store, key, value).await
+    }
+
+    async fn update(&self, row: Row<K>) -> Result<Row<K>, StoreError> {
+        self.check::<K>(&row.key)?;
+        Table::<K>::update(&self.store, row).await
+    }
+
+    async fn delete(&self, row: &Row<K>) -> Result<(), StoreError> {
+        self.check::<K>(&row.key)?;
+        Table::<K>::delete(&self.store, row).await
+    }
+
+    async fn half_deleted(&self) -> Result<Vec<Row<K>>, StoreError> {
+        Table::<K>::half_deleted(&self.store).await
+    }
+
+    async fn purge(&self, row: &Row<K>) -> Result<(), StoreError> {
+        Table::<K>::purge(&self.store, row).await
+    }
+}
