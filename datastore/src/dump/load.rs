@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::bad::{BadItem, holds};
+use super::lenient::Lenient;
 use super::pieces::{Form, Piece, cut};
 use super::{Dump, DumpError, Input};
 use crate::facts::CoreObject;
@@ -122,7 +123,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, St
 
 /// The objects in a piece; a YAML document in flow style may be a whole list.
 pub(super) fn objects(text: &str, form: Form) -> Result<Vec<Map<String, Value>>, String> {
-    let value: Value = parse(text, form).or_else(|e| numbers_as_text(text, form).ok_or(e))?;
+    let Lenient(value) = parse(text, form)?;
     match value {
         Value::Object(mut map) if form == Form::Document && map.contains_key("items") => match map.remove("items") {
             Some(Value::Array(items)) => items.into_iter().map(as_object).collect(),
@@ -142,24 +143,6 @@ fn as_object(value: Value) -> Result<Map<String, Value>, String> {
 
 fn first_words(text: &str) -> String {
     text.chars().take(40).collect()
-}
-
-/// Good YAML with a number that JSON cannot hold: then as text, so that only the field is refused.
-fn numbers_as_text(text: &str, form: Form) -> Option<Value> {
-    fn convert(value: yaml_serde::Value) -> Option<Value> {
-        Some(match value {
-            yaml_serde::Value::Sequence(list) => Value::Array(list.into_iter().map(convert).collect::<Option<_>>()?),
-            yaml_serde::Value::Mapping(map) => {
-                let entry = |(k, v): (yaml_serde::Value, yaml_serde::Value)| Some((k.as_str()?.to_owned(), convert(v)?));
-                Value::Object(map.into_iter().map(entry).collect::<Option<_>>()?)
-            }
-            other => match serde_json::to_value(&other) {
-                Ok(value) => value,
-                Err(_) => Value::String(yaml_serde::to_string(&other).ok()?.trim().to_owned()),
-            },
-        })
-    }
-    convert(parse::<yaml_serde::Value>(text, form).ok()?)
 }
 
 fn hash(value: &impl Hash) -> u64 {

@@ -4,6 +4,7 @@
 //! drops the rows that changed (D-45).
 
 mod bad;
+mod lenient;
 mod load;
 mod pieces;
 mod save;
