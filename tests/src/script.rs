@@ -190,7 +190,9 @@ impl World {
             ["leaks", want @ ..] => same(want, self.leaks(|_| true)),
             ["held", want @ ..] => same(want, self.leaks(|held| held)),
             ["blocks", want @ ..] => same(want, self.store.rows::<ipam::model::BlockKind>().iter().map(|r| r.key.to_string())),
-            ["rows", want @ ..] => same(want, self.store.rows::<ipam::model::AffinityKind>().iter().map(|r| format!("{}/{}", r.key.0.name(), r.key.1))),
+            ["rows", want @ ..] => {
+                same(want, self.store.rows::<ipam::model::AffinityKind>().iter().map(|r| format!("{}/{}", r.key.0.name(), r.key.1)))
+            }
             ["due", "never"] => match self.due {
                 None => Ok(()),
                 Some(due) => Err(format!("due in {}", due - self.now())),
@@ -201,7 +203,8 @@ impl World {
             }
             ["refused", want @ ..] => {
                 let failures: BTreeSet<String> = std::mem::take(&mut self.failures).into_iter().collect();
-                let ok = failures.len() == want.len() && want.iter().all(|ip| failures.iter().any(|f| f.contains(ip) && f.contains("last look")));
+                let ok = failures.len() == want.len()
+                    && want.iter().all(|ip| failures.iter().any(|f| f.contains(ip) && f.contains("last look")));
                 if ok { Ok(()) } else { Err(format!("{failures:?}")) }
             }
             ["metric", name, value] => {
@@ -221,7 +224,8 @@ impl World {
                 if failures.len().to_string() == *n { Ok(()) } else { Err(format!("{failures:?}")) }
             }
             ["lists", n] => {
-                let lists: u64 = self.store.requests().into_iter().filter(|((verb, _), _)| *verb == ipam::mem::Verb::List).map(|(_, n)| n).sum();
+                let lists: u64 =
+                    self.store.requests().into_iter().filter(|((verb, _), _)| *verb == ipam::mem::Verb::List).map(|(_, n)| n).sum();
                 if lists.to_string() == *n { Ok(()) } else { Err(format!("{lists}")) }
             }
             ["nothing-written"] => {

@@ -31,7 +31,8 @@ fn run(file: &str, audit: bool) -> (Session, Document) {
 
 /// Events as (minutes since the start, action, subject).
 fn told(document: &Document) -> BTreeSet<(i64, String, String)> {
-    let subject = |e: &ipam_operator::timeline::Event| e.ip.map(|ip| ip.to_string()).or(e.block.clone()).or(e.node.clone()).unwrap_or_default();
+    let subject =
+        |e: &ipam_operator::timeline::Event| e.ip.map(|ip| ip.to_string()).or(e.block.clone()).or(e.node.clone()).unwrap_or_default();
     document.events.iter().map(|e| ((e.at - start()).num_minutes(), e.action.to_owned(), subject(e))).collect()
 }
 
@@ -91,14 +92,20 @@ fn gcc_46_the_right_addresses_go_at_the_right_moments_in_both_groups() {
 
 fn faults_only(document: &Document, file: &str) {
     let kinds: Vec<&str> = document.findings.iter().map(|f| f["kind"].as_str()).collect();
-    assert_eq!(kinds, ["handle-count", "handle-orphan", "half-deleted", "affinity-pending-without-block", "affinity-without-block"], "{file}");
+    assert_eq!(
+        kinds,
+        ["handle-count", "handle-orphan", "half-deleted", "affinity-pending-without-block", "affinity-without-block"],
+        "{file}"
+    );
 }
 
 #[test]
 fn gcx_11_audit_mode_shows_the_same_addresses_and_writes_nothing() {
     for file in GROUPS {
         let (session, document) = run(file, true);
-        let released = |want: &BTreeSet<(i64, String, String)>| want.iter().filter(|(_, a, _)| a == "release-address").cloned().collect::<BTreeSet<_>>();
+        let released = |want: &BTreeSet<(i64, String, String)>| {
+            want.iter().filter(|(_, a, _)| a == "release-address").cloned().collect::<BTreeSet<_>>()
+        };
         assert_eq!(released(&told(&document)), expected(|when| verdicts("leaked", when)), "{file}");
         assert_eq!(document.events.iter().filter(|e| e.action == "release-address").count(), 25, "each once");
         assert!(session.dump.store.only_read(), "{:?}", session.dump.store.requests());
@@ -193,7 +200,8 @@ fn utl_01_utilization_is_the_reference_s_with_cooling_apart() {
     for file in GROUPS {
         let source = ipamctl::args::Source { from: vec![repo(file)] };
         let loaded = ipamctl::snapshot::loaded(&source, &[]).expect("loads");
-        let mut ours: Value = serde_json::from_str(&serde_json::to_string(&ipamctl::show::utilization(&loaded)).expect("JSON")).expect("JSON");
+        let mut ours: Value =
+            serde_json::from_str(&serde_json::to_string(&ipamctl::show::utilization(&loaded)).expect("JSON")).expect("JSON");
         // The reference counts cooling addresses as in use (D-1).
         let mut fold = |v: &mut Value| {
             let cooling = v["cooling"].as_u64().expect("a number");

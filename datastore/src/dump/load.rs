@@ -363,10 +363,9 @@ impl Loader<'_> {
             vmis: trusted("VirtualMachineInstance", Kinds::VirtualMachineInstance),
             affinities: has("BlockAffinity"),
         };
-        let missing: Vec<&str> = ["Pod", "Node", "VirtualMachine", "VirtualMachineInstance", "BlockAffinity", "IPAMHandle"]
-            .into_iter()
-            .filter(|k| !has(k))
-            .collect();
+        let said = |kind: &str| kind.parse().is_ok_and(|k: Kinds| complete.contains(&k));
+        let kinds = ["Pod", "Node", "VirtualMachine", "VirtualMachineInstance", "BlockAffinity", "IPAMHandle"];
+        let missing: Vec<&str> = kinds.into_iter().filter(|k| !has(k) && !said(k)).collect();
         if !missing.is_empty() {
             self.notes.push(format!(
                 "the dump has no {}: what hangs on them cannot be told (--complete KIND says that there really are none)",

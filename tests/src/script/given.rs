@@ -3,7 +3,10 @@
 use ipam::block::{Attribute, Block};
 use ipam::ids::{BlockCidr, Owner};
 use ipam::mem::Kept;
-use ipam::model::{Affinity, AffinityKind, AffinityState, Allocatable, BlockKind, ClusterInfo, ClusterKind, Config, ConfigKind, Pool, PoolKind, Reservation, ReservationKind};
+use ipam::model::{
+    Affinity, AffinityKind, AffinityState, Allocatable, BlockKind, ClusterInfo, ClusterKind, Config, ConfigKind, Pool, PoolKind,
+    Reservation, ReservationKind,
+};
 use ipam::store::{Extra, Revision, Row, StoreError, Uid};
 use ipam_accounting::facts::{Attrs, Finished, Lookup, NodeFacts, PodFacts, TUNNEL_TYPES, VmiFacts, WINDOWS_HANDLE};
 use ipam_accounting::inventory::Trust;
@@ -75,7 +78,10 @@ impl World {
             ["row", host, c, "gone"] => self.take::<AffinityKind>(&(Owner::Host((*host).into()), cidr(c)?)),
             ["row", host, c, state @ ..] => {
                 let state = if state.contains(&"pending") { AffinityState::Pending } else { AffinityState::Confirmed };
-                self.put::<AffinityKind>((Owner::Host((*host).into()), cidr(c)?), Affinity { state, indexed: !words.contains(&"unindexed") });
+                self.put::<AffinityKind>(
+                    (Owner::Host((*host).into()), cidr(c)?),
+                    Affinity { state, indexed: !words.contains(&"unindexed") },
+                );
                 Ok(())
             }
             _ => self.setting(words),
