@@ -4,6 +4,7 @@
 
 pub mod faulty;
 pub mod script;
+pub mod synthetic;
 
 use std::path::{Path, PathBuf};
 

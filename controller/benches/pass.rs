@@ -1,0 +1,94 @@
+//! What a pass costs: `cargo bench -p ipam-operator`. Times a whole cluster's scan, ingest, report and scrape, and a
+//! pass after one block changed; the throughput column is per allocation.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use ipam::model::Config;
+use ipam_datastore::Update;
+use ipam_metrics::Page;
+use ipam_operator::ledger::Ledger;
+use ipam_operator::plan::{Mode, Policy, plan};
+use ipam_operator::report::report;
+use ipam_tests::synthetic::{BLOCK, block, now, view};
+
+const SIZES: [u32; 3] = [64_000, 150_016, 1_000_000];
+
+fn main() {
+    divan::main();
+}
+
+fn policy() -> Policy {
+    Policy { mode: Mode::Enforce, limits: Default::default() }
+}
+
+/// Everything marked, scanned and planned, nothing due.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn scan_and_plan(bencher: Bencher<'_, '_>, n: u32) {
+    let (mut view, mut ledger) = (view(n), Ledger::default());
+    bencher.counter(ItemsCount::new(n)).bench_local(|| {
+        view.cache.mark_all();
+        let dirty = view.take_dirty();
+        black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+    });
+}
+
+/// One in 64 addresses leaked: every one of them is looked at with its handle, and its timer set.
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn scan_and_plan_leaky(bencher: Bencher<'_, '_>, n: u32) {
+    let (mut view, mut ledger) = (view(n), Ledger::default());
+    for first in (0..n).step_by(BLOCK as usize) {
+        view.apply(&block(first, 2, true));
+    }
+    bencher.counter(ItemsCount::new(n)).bench_local(|| {
+        view.cache.mark_all();
+        let dirty = view.take_dirty();
+        black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+    });
+}
+
+/// One block changed: taken over, and a pass.
+#[divan::bench(args = SIZES, sample_count = 200, sample_size = 1)]
+fn one_block_pass(bencher: Bencher<'_, '_>, n: u32) {
+    let (mut view, mut ledger, mut seq) = (view(n), Ledger::default(), 2);
+    let dirty = view.take_dirty();
+    plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default());
+    bencher
+        .with_inputs(|| {
+            seq += 1;
+            block(n / 2 / BLOCK * BLOCK, seq, seq % 2 == 0)
+        })
+        .bench_local_values(|update| {
+            view.apply(&update);
+            let dirty = view.take_dirty();
+            black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+        });
+}
+
+/// A block of which every allocation is new is taken over.
+#[divan::bench(args = SIZES, sample_count = 200, sample_size = 1)]
+fn ingest_block(bencher: Bencher<'_, '_>, n: u32) {
+    let (mut view, mut seq) = (view(n), 2);
+    let update = |seq| -> Update { block(n / 2 / BLOCK * BLOCK, seq, false) };
+    bencher
+        .counter(ItemsCount::new(BLOCK))
+        .with_inputs(|| {
+            seq += 1;
+            update(seq)
+        })
+        .bench_local_values(|update| view.apply(&update));
+}
+
+/// The report, counted anew.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn make_report(bencher: Bencher<'_, '_>, n: u32) {
+    let (view, mut ledger) = (view(n), Ledger::default());
+    bencher.bench_local(|| black_box(report(&view, &mut ledger)));
+}
+
+/// The page, encoded from the report: 50 pools and every node.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn scrape(bencher: Bencher<'_, '_>, n: u32) {
+    let (view, mut ledger, page) = (view(n), Ledger::default(), Page::default());
+    page.publish(report(&view, &mut ledger));
+    bencher.bench_local(|| black_box(page.text().map(|t| t.len())));
+}
