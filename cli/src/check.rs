@@ -15,9 +15,9 @@ use ipam_accounting::schedule::{Group, HeldBy, Limits, Time, group, when};
 use ipam_accounting::{Inventory, Verdict};
 use serde::Serialize;
 
-use crate::PROBLEMS;
 use crate::args::{CheckArgs, Output};
 use crate::snapshot::{Loaded, loaded};
+use crate::{Error, PROBLEMS};
 
 /// An allocated address.
 #[derive(Debug, Serialize)]
@@ -150,7 +150,7 @@ fn group_of(cache: &Inventory, block: &Block, slot: &Slot, limits: &Limits, now:
 ///
 /// # Errors
 /// Input that cannot be used at all.
-pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CheckArgs) -> Result<ExitCode, Error> {
     let loaded = loaded(&args.source, &args.complete)?;
     let limits = Limits { grace: args.leak_grace_period, ..Limits::default() };
     let report = check(&loaded, &limits, args.now.unwrap_or_else(|| SystemClock.now()));

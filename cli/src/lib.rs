@@ -14,6 +14,20 @@ pub mod snapshot;
 
 use std::process::ExitCode;
 
+/// Why a command could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The input cannot be used at all.
+    #[error(transparent)]
+    Dump(#[from] ipam_datastore::DumpError),
+    /// Not an address.
+    #[error("invalid IP address specified: {0}")]
+    Address(String),
+    /// The output cannot be written as JSON.
+    #[error("writing JSON")]
+    Json(#[from] serde_json::Error),
+}
+
 /// The command could not run.
 pub const FAILED: u8 = 1;
 /// It ran, and found problems.
@@ -26,7 +40,7 @@ pub fn run(cli: &args::Cli) -> ExitCode {
         args::Command::Show(args) => show::run(args),
     };
     done.unwrap_or_else(|e| {
-        eprintln!("ipamctl: {e:#}");
+        eprintln!("ipamctl: {}", ipam::release::chain(&e));
         FAILED.into()
     })
 }

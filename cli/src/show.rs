@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use anyhow::bail;
 use comfy_table::{CellAlignment, Table, presets};
 use ipam::model::BlockKind;
 use ipam::{BlockCidr, Row};
@@ -14,6 +13,7 @@ use ipam_datastore::names::cidr_name;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::Error;
 use crate::args::{Output, ShowArgs};
 use crate::snapshot::{Loaded, loaded};
 
@@ -172,12 +172,12 @@ fn text(a: &Assignment) -> String {
 ///
 /// # Errors
 /// Input that cannot be used at all; something that is no address.
-pub fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ShowArgs) -> Result<ExitCode, Error> {
     let ip = match &args.ip {
         None => None,
         Some(text) => match text.parse::<IpAddr>() {
             Ok(ip) => Some(ip),
-            Err(_) => bail!("invalid IP address specified: {text}"),
+            Err(_) => return Err(Error::Address(text.clone())),
         },
     };
     let loaded = loaded(&args.source, &[])?;

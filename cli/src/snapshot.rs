@@ -6,6 +6,7 @@ use ipam_accounting::Inventory;
 use ipam_datastore::dump::{Kinds, load};
 use ipam_datastore::{Dump, Update};
 
+use crate::Error;
 use crate::args::Source;
 
 /// Objects between two words of progress.
@@ -23,7 +24,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// Input that cannot be used at all.
-pub fn loaded(source: &Source, complete: &[Kinds]) -> anyhow::Result<Loaded> {
+pub fn loaded(source: &Source, complete: &[Kinds]) -> Result<Loaded, Error> {
     let mut cache = Inventory::new();
     let mut locked = Vec::new();
     let mut sink = |update: Update| {

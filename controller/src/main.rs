@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use chrono::SubsecRound as _;
 use clap::Parser as _;
 use ipam::{Clock as _, SystemClock};
 use ipam_datastore::dump::save;
@@ -34,7 +35,8 @@ fn operate(run: &Run) -> anyhow::Result<()> {
     session.dump.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let source = run.load.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ");
     if run.fast_forward {
-        let start = run.now.unwrap_or_else(|| SystemClock.now());
+        // Whole seconds, as everything that is stored.
+        let start = run.now.unwrap_or_else(|| SystemClock.now().trunc_subsecs(0));
         let document = session.fast_forward(start);
         match run.output {
             Output::Text => print!("{}", document.text(&source, start)),

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use chrono::TimeDelta;
 use futures::executor::block_on;
 use ipam::audit::{Finding, Snapshot, audit, count};
@@ -72,6 +71,11 @@ impl Clock for MovedClock {
         SystemClock.now() + self.0
     }
 }
+
+/// Metrics and probes could not be served.
+#[derive(Debug, thiserror::Error)]
+#[error("serving on {0}")]
+pub struct ServeError(String, #[source] std::io::Error);
 
 /// A loaded dump with everything that works on it.
 pub struct Session {
@@ -219,14 +223,15 @@ impl Session {
     ///
     /// # Errors
     /// The address cannot be listened on.
-    pub async fn real_time(&mut self, clock: MovedClock, listen: &str, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    pub async fn real_time(&mut self, clock: MovedClock, listen: &str, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let (page, status) = (Page::default(), Status::default());
-        let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
-        tracing::info!(address = %listener.local_addr()?, "serving metrics and probes");
+        let listener = tokio::net::TcpListener::bind(listen).await.map_err(|e| ServeError(listen.into(), e))?;
+        let address = listener.local_addr().map_err(|e| ServeError(listen.into(), e))?;
+        tracing::info!(%address, "serving metrics and probes");
         let server = serve(listener, page.clone(), status.clone());
         let ipam = Ipam::new(self.dump.store.clone(), clock);
         tokio::select! {
-            ended = server => ended.context("serving"),
+            ended = server => ended.map_err(|e| ServeError(listen.into(), e)),
             () = self.passes(&ipam, clock, &page, &status) => Ok(()),
             () = stop => Ok(()),
         }

@@ -48,13 +48,15 @@ pub fn block(first: u32, seq: i64, leaky: bool) -> Update {
     block.unallocated.clear();
     for o in 0..BLOCK {
         let name = if leaky && o == 0 { format!("gone-{first}") } else { pod(first + o) };
-        let active = Attrs::from([("namespace".to_owned(), "production".to_owned()), ("pod".to_owned(), name), ("node".to_owned(), owner.clone())]);
+        let active =
+            Attrs::from([("namespace".to_owned(), "production".to_owned()), ("pod".to_owned(), name), ("node".to_owned(), owner.clone())]);
         let handle = Some(format!("k8s-pod-network.{:044x}", u128::from(first + o) << 64 | 0xfeed));
         block.attributes.push(Attribute { handle, active, ..Attribute::default() });
         block.allocations[o as usize] = Some(o);
         block.seqs.insert(o, seq);
     }
-    let row = Row::<BlockKind> { key: cidr, value: block, revision: Revision(format!("{seq}")), uid: Uid(String::new()), extra: Extra::NONE };
+    let row =
+        Row::<BlockKind> { key: cidr, value: block, revision: Revision(format!("{seq}")), uid: Uid(String::new()), extra: Extra::NONE };
     Update::Block(Event::Put(row))
 }
 
@@ -77,7 +79,9 @@ fn pool(name: String, cidr: Ipv4Net) -> Update {
 /// A view of `n` allocated addresses in which nothing is due, ready for passes.
 pub fn view(n: u32) -> View {
     let mut view = View::new();
-    for kind in [Update::Block(Event::Synced), Update::Affinity(Event::Synced), Update::Pool(Event::Synced), Update::Reservation(Event::Synced)] {
+    for kind in
+        [Update::Block(Event::Synced), Update::Affinity(Event::Synced), Update::Pool(Event::Synced), Update::Reservation(Event::Synced)]
+    {
         view.apply(&kind);
     }
     view.apply(&Update::Config(Ok(Event::Synced)));
@@ -89,7 +93,8 @@ pub fn view(n: u32) -> View {
         view.apply(&Update::Node(node(i), Lookup::Seen(NodeFacts::default())));
     }
     for i in 0..n {
-        let facts = PodFacts { node: Some(node(i / BLOCK / PER_NODE)), ips: [ip(i)].into_iter().collect(), reported: true, ..PodFacts::default() };
+        let facts =
+            PodFacts { node: Some(node(i / BLOCK / PER_NODE)), ips: [ip(i)].into_iter().collect(), reported: true, ..PodFacts::default() };
         view.apply(&Update::Pod("production".into(), pod(i), Lookup::Seen(facts)));
     }
     for first in (0..n).step_by(BLOCK as usize) {

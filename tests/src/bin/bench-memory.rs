@@ -19,7 +19,12 @@ fn main() {
         let policy = Policy { mode: Mode::Enforce, limits: Default::default() };
         let planned = plan(&view, &mut ledger, dirty, now(), &policy, &Default::default());
         let kib = resident_kib().unwrap_or(0);
-        println!("{n:>9} allocations  {:>5} MB  {:>4} bytes each  ({} actions)", kib / 1000, kib * 1024 / u64::from(n.max(1)), planned.actions.len());
+        println!(
+            "{n:>9} allocations  {:>5} MB  {:>4} bytes each  ({} actions)",
+            kib / 1000,
+            kib * 1024 / u64::from(n.max(1)),
+            planned.actions.len()
+        );
         return;
     }
     for n in [64_000, 150_016, 1_000_000] {
