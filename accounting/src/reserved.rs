@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_read_leniently() {
+    fn rsv_07_entries_are_read_leniently() {
         assert_eq!(parse_entry(" 10.0.0.7 ").map(|n| n.to_string()).as_deref(), Some("10.0.0.7/32"));
         assert_eq!(parse_entry("10.0.0.7/30").map(|n| n.to_string()).as_deref(), Some("10.0.0.4/30"));
         assert_eq!(parse_entry("fd00::1").map(|n| n.to_string()).as_deref(), Some("fd00::1/128"));

@@ -77,10 +77,7 @@ pub async fn serve(listener: TcpListener, page: Page, status: Status) -> std::io
 }
 
 async fn metrics(State((page, _)): State<(Page, Status)>) -> Response {
-    match page.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
-        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, format!("encoding failed: {e}\n")).into_response(),
-    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text()).into_response()
 }
 
 async fn healthz(State((_, status)): State<(Page, Status)>) -> Response {

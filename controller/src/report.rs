@@ -19,6 +19,7 @@ pub fn report(view: &View, ledger: &mut Ledger) -> Report {
         r.pools.insert(name.into(), PoolSize { size: size as f64, reserved: reserved as f64 });
     }
     r.nodes = cache.live_nodes().map(|n| cache.node_text(n).to_owned()).collect();
+    r.nodes.sort();
     for (pool, node, sum) in cache.sums() {
         let pool = pool.map_or(NO_POOL, |p| tracker.pool_name(p));
         let allocated_on = node.map_or(UNKNOWN_NODE, |n| cache.node_text(n));

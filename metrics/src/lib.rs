@@ -2,6 +2,8 @@
 //!
 //! The ten series are the reference's, to the letter: no prefix, and the counter has no `_total` (gc.md 14).
 
+mod encode;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +18,7 @@ pub type PoolNode = (String, String);
 pub struct Report {
     /// By pool: its size and how many of its addresses are reserved.
     pub pools: BTreeMap<String, PoolSize>,
-    /// Nodes for which every pool gets an explicit 0.
+    /// Nodes for which every pool gets an explicit 0; sorted.
     pub nodes: Vec<String>,
     /// Allocated addresses.
     pub in_use: BTreeMap<PoolNode, u64>,
@@ -87,19 +89,10 @@ impl Page {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The page in the text format.
-    ///
-    /// # Errors
-    /// The encoder refused a series: a fault of ours.
-    pub fn text(&self) -> Result<String, prometheus::Error> {
-        prometheus::TextEncoder::new().encode_to_string(&sorted(self.collect()))
+    /// The page in the text format; empty without report.
+    pub fn text(&self) -> String {
+        self.latest().map_or_else(String::new, |r| encode::page(&r))
     }
-}
-
-/// Families by name, as a registry gathers them; those without samples are left out.
-fn sorted(mut families: Vec<MetricFamily>) -> Vec<MetricFamily> {
-    families.sort_by(|a, b| a.name().cmp(b.name()));
-    families
 }
 
 impl Collector for Page {
@@ -175,47 +168,4 @@ fn family<'a>((name, help, labels): Series, kind: MetricType, samples: impl Iter
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn met_23_zero_seeding_and_families_without_samples() {
-        let page = Page::default();
-        assert_eq!(page.text().as_deref().ok(), Some(""));
-        let mut report = Report { nodes: vec!["a".into(), "b".into()], ..Report::default() };
-        report.pools.insert("p".into(), PoolSize { size: 256.0, reserved: 16.0 });
-        report.in_use.insert(("p".into(), "a".into()), 4);
-        page.publish(report);
-        let text = page.text().expect("encodes");
-        let lines: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
-        assert_eq!(
-            lines,
-            [
-                "ipam_allocations_borrowed{ippool=\"p\",node=\"a\"} 0",
-                "ipam_allocations_borrowed{ippool=\"p\",node=\"b\"} 0",
-                "ipam_allocations_gc_candidates{ippool=\"p\",node=\"a\"} 0",
-                "ipam_allocations_gc_candidates{ippool=\"p\",node=\"b\"} 0",
-                "ipam_allocations_in_use{ippool=\"p\",node=\"a\"} 4",
-                "ipam_allocations_in_use{ippool=\"p\",node=\"b\"} 0",
-                "ipam_ippool_reserved{ippool=\"p\"} 16",
-                "ipam_ippool_size{ippool=\"p\"} 256",
-            ]
-        );
-    }
-
-    #[test]
-    fn met_01_help_texts_name_no_series_and_the_counter_has_no_suffix() {
-        for (name, help, _) in ALL {
-            assert!(!name.ends_with("_total"));
-            assert!(ALL.iter().all(|(other, _, _)| !help.contains(other)), "{help}");
-        }
-        let page = Page::default();
-        let mut report = Report::default();
-        report.reclamations.insert(("p".into(), "a".into()), 7);
-        page.publish(report);
-        let text = page.text().expect("encodes");
-        assert!(
-            text.contains("# TYPE ipam_allocations_gc_reclamations counter\nipam_allocations_gc_reclamations{ippool=\"p\",node=\"a\"} 7\n")
-        );
-    }
-}
+mod tests;

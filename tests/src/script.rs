@@ -208,12 +208,12 @@ impl World {
                 if ok { Ok(()) } else { Err(format!("{failures:?}")) }
             }
             ["metric", name, value] => {
-                let text = self.page.text().map_err(|e| e.to_string())?;
+                let text = self.page.text();
                 let line = format!("{name} {value}");
                 if text.lines().any(|l| l == line) { Ok(()) } else { Err(similar(&text, name)) }
             }
             ["no", name] => {
-                let text = self.page.text().map_err(|e| e.to_string())?;
+                let text = self.page.text();
                 match text.lines().find(|l| !l.starts_with('#') && l.contains(name)) {
                     None => Ok(()),
                     Some(line) => Err(line.into()),

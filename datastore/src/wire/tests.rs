@@ -199,7 +199,7 @@ fn nam_09_cfg_09_configurations_of_both_groups() {
 }
 
 #[test]
-fn plst_01_pools_read_with_their_defaults_and_conditions() {
+fn plst_08_pools_read_with_their_defaults_and_conditions() {
     let pool = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
     let plain = read::<PoolKind>(&pool(json!({"cidr": "10.0.0.0/24"})), Group::V1).row.value;
     assert_eq!(

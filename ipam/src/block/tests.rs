@@ -370,7 +370,7 @@ fn own_25_an_owner_change_leaves_the_others_of_the_entry_alone() {
 }
 
 #[test]
-fn win_01_a_host_reservation_takes_both_ends_or_does_not_fit() {
+fn win_02_win_12_a_host_reservation_takes_both_ends_or_does_not_fit() {
     let reserve =
         |first, last| HostReserve { first, last, handle: "windows-reserved-ipam-handle".into(), note: "windows host rsvd".into() };
     let cidr = "10.0.0.0/29".parse().expect("a CIDR");
@@ -378,6 +378,14 @@ fn win_01_a_host_reservation_takes_both_ends_or_does_not_fit() {
     assert_eq!(b.unallocated, [3, 4, 5, 6]);
     assert!(b.is_empty() && b.seqs.is_empty());
     ok(&b);
+    let other = HostReserve { first: 2, last: 1, handle: "test-handle".into(), note: "ipam ut".into() };
+    let b = Block::new("10.0.0.0/30".parse().expect("a CIDR"), Some(&other), 1).expect("fits");
+    assert_eq!((b.unallocated.as_slice(), b.allocations.as_slice()), (&[2][..], &[Some(0), Some(0), None, Some(0)][..]));
+    assert_eq!(
+        (b.attributes.len(), b.attributes[0].active["note"].as_str(), b.is_empty()),
+        (1, "ipam ut", false),
+        "WIN-12: another handle is use"
+    );
     assert!(Block::new(cidr, Some(&reserve(7, 1)), 1).is_err(), "as large as the block");
     assert!(Block::new(cidr, Some(&reserve(u32::MAX, 1)), 1).is_err());
 }
