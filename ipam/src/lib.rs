@@ -32,6 +32,7 @@ pub mod mem;
 pub mod model;
 pub mod modify;
 pub mod release;
+pub mod selector;
 pub mod store;
 
 pub use block::{Attribute, Block};
@@ -41,6 +42,7 @@ pub use mem::MemStore;
 pub use model::{Affinity, AffinityState, ClusterInfo, Config, Handle, Pool, Reservation};
 pub use modify::{Change, ModifyError, modify};
 pub use release::{Outcome, Release};
+pub use selector::Selector;
 pub use store::{Datastore, Event, Extra, Freshness, Kind, Revision, Row, StoreError, Table, Uid, Watch};
 
 /// The library: operations over a store, with a clock.
