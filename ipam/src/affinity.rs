@@ -1,5 +1,9 @@
 //! Giving blocks back: one block, or everything of a host (allocation.md 5.5, 9).
 
+mod by_cidr;
+
+pub use by_cidr::AffinityError;
+
 use crate::block::Block;
 use crate::clock::Clock;
 use crate::ids::{BlockCidr, Owner};

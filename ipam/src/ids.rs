@@ -83,6 +83,51 @@ impl HandleId {
     }
 }
 
+/// Why a handle or a host cannot be used in an assignment (D-32, D-70).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{argument} {value:?} {why}")]
+pub struct NameError {
+    /// The argument.
+    pub argument: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+/// Checks a handle that an assignment is to store: it becomes, in lower case, the name of an object.
+///
+/// # Errors
+/// It cannot be such a name.
+pub fn check_handle(handle: &str) -> Result<(), NameError> {
+    let error = |why| Err(NameError { argument: "handle", value: handle.into(), why });
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    match handle {
+        "" => error("is empty"),
+        h if h.len() > 253 => error("is longer than 253 characters"),
+        h if !h.chars().all(inner) => error("has characters that no object name can have"),
+        h if !end(h.chars().next()) || !end(h.chars().last()) || h.contains("..") => {
+            error("does not begin and end its parts with a letter or digit")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the name of a host.
+///
+/// # Errors
+/// Empty, longer than 253, or with characters outside `A-Za-z0-9._-`.
+pub fn check_host(host: &str) -> Result<(), NameError> {
+    let error = |why| Err(NameError { argument: "host", value: host.into(), why });
+    match host {
+        "" => error("is empty"),
+        h if h.len() > 253 => error("is longer than 253 characters"),
+        h if !h.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')) => error("has characters outside A-Za-z0-9._-"),
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for HandleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

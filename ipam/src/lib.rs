@@ -23,24 +23,34 @@
 //! No Kubernetes, no runtime, no clock of its own: whoever calls brings a [`Datastore`] and a [`Clock`].
 
 pub mod affinity;
+pub mod assign;
 pub mod audit;
 pub mod block;
+mod claim;
 pub mod clock;
 pub mod cold;
+pub mod config;
+mod handles;
 pub mod ids;
 pub mod mem;
 pub mod model;
 pub mod modify;
+pub mod order;
+pub mod owners;
+pub mod pools;
+pub mod queries;
 pub mod release;
 pub mod selector;
 pub mod store;
 
-pub use block::{Attribute, Block};
+pub use assign::{AssignError, AssignIp, Assigned, AutoAssign, Got, Snapshot};
+pub use block::{Attribute, Block, HostReserve};
 pub use clock::{Clock, SystemClock, Time};
 pub use ids::{BlockCidr, HandleId, Owner};
 pub use mem::MemStore;
 pub use model::{Affinity, AffinityState, ClusterInfo, Config, Handle, Pool, Reservation};
 pub use modify::{Change, ModifyError, modify};
+pub use pools::Family;
 pub use release::{Outcome, Release};
 pub use selector::Selector;
 pub use store::{Datastore, Event, Extra, Freshness, Kind, Revision, Row, StoreError, Table, Uid, Watch};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::{Stream, StreamExt};
 
-use crate::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, PoolKind, ReservationKind};
+use crate::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, NodeKind, PoolKind, ReservationKind};
 use crate::store::{Event, Extra, Freshness, Kind, Revision, Row, StoreError, Table, Uid, Watch};
 
 /// Verbs whose calls are counted.
@@ -70,6 +70,7 @@ struct Inner {
     reservations: Rows<ReservationKind>,
     configs: Rows<ConfigKind>,
     clusters: Rows<ClusterKind>,
+    nodes: Rows<NodeKind>,
 }
 
 impl Inner {
@@ -107,7 +108,7 @@ macro_rules! kept {
         }
     )*};
 }
-kept!(BlockKind => blocks, HandleKind => handles, PoolKind => pools, ReservationKind => reservations, ConfigKind => configs, ClusterKind => clusters);
+kept!(BlockKind => blocks, HandleKind => handles, PoolKind => pools, ReservationKind => reservations, ConfigKind => configs, ClusterKind => clusters, NodeKind => nodes);
 
 impl Kept for AffinityKind {
     fn selects(select: &Self::Select, row: &Row<Self>) -> bool {

@@ -75,6 +75,13 @@ pub struct Pool {
     pub allocatable: Allocatable,
 }
 
+/// What we read of a node: its labels, as node selectors see them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Merged labels (wire-format.md 11).
+    pub labels: crate::selector::Labels,
+}
+
 /// Reserved addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
@@ -173,6 +180,8 @@ kind!(/// Pools by name.
     PoolKind, "IPPool", String, Pool, ());
 kind!(/// Reservations by name.
     ReservationKind, "IPReservation", String, Reservation, ());
+kind!(/// Nodes by name; never written by us.
+    NodeKind, "Node", String, Node, ());
 kind!(/// The one configuration.
     ConfigKind, "IPAMConfig", (), Config, ());
 kind!(/// The one cluster information.

@@ -43,14 +43,30 @@ pub enum ModifyError<E> {
 ///
 /// # Errors
 /// See [`ModifyError`].
-pub async fn modify<K, S, T, E, F>(store: &S, key: &K::Key, mut f: F) -> Result<T, ModifyError<E>>
+pub async fn modify<K, S, T, E, F>(store: &S, key: &K::Key, f: F) -> Result<T, ModifyError<E>>
+where
+    K: Kind,
+    S: Table<K>,
+    F: FnMut(Option<&Row<K>>) -> Result<Change<K::Value, T>, E>,
+{
+    modify_from(store, key, None, f).await
+}
+
+/// [`modify()`] that begins with a row that was read already.
+///
+/// # Errors
+/// See [`ModifyError`].
+pub async fn modify_from<K, S, T, E, F>(store: &S, key: &K::Key, mut known: Option<Row<K>>, mut f: F) -> Result<T, ModifyError<E>>
 where
     K: Kind,
     S: Table<K>,
     F: FnMut(Option<&Row<K>>) -> Result<Change<K::Value, T>, E>,
 {
     for _ in 0..RETRIES {
-        let row = store.get(key).await.map_err(ModifyError::Read)?;
+        let row = match known.take() {
+            Some(row) => Some(row),
+            None => store.get(key).await.map_err(ModifyError::Read)?,
+        };
         let (written, answer) = match (f(row.as_ref()).map_err(ModifyError::Own)?, row) {
             (Change::Keep(answer), _) | (Change::Delete(answer), None) => return Ok(answer),
             (Change::Write(value, answer), Some(row)) => (store.update(Row { value, ..row }).await.map(drop), answer),

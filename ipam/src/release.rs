@@ -11,14 +11,17 @@ use ipnet::IpNet;
 use crate::block::{BlockRelease, HandleCheck, ReleaseOption, Released, Stale};
 use crate::clock::{Clock, round_up};
 use crate::cold::put_back;
-use crate::ids::{BlockCidr, HandleId};
+use crate::ids::{BlockCidr, HandleId, Owner};
 use crate::model::{BlockKind, Config, Handle, HandleKind, PoolKind};
-use crate::modify::{Change, ModifyError, modify};
+use crate::modify::{Change, ModifyError, modify, modify_from};
 use crate::store::{Datastore, Freshness, Row, StoreError, Table};
 use crate::{ConfigError, Ipam};
 
 /// How many blocks, or handles, are written at a time.
 const IN_FLIGHT: usize = 16;
+
+/// From how many handles on one list of all of them is cheaper.
+const BULK: usize = 500;
 
 /// One address to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +90,9 @@ pub enum ReleaseError {
     Block(BlockCidr, #[source] ModifyError<std::convert::Infallible>),
 }
 
+/// What became of the addresses of one block; when it was written, with what was released per handle and whose block it is.
+type InBlock = (BlockCidr, Vec<(IpAddr, Outcome)>, Option<(BTreeMap<HandleId, i64>, Option<Owner>)>);
+
 impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// Releases addresses. Results are per address: a stale one, or a block that fails, does not stop the others.
     /// Blocks are written before the handles that count them, so that a count may be too high after a crash, never
@@ -97,24 +103,48 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     pub async fn release_ips(&self, releases: &[Release]) -> Result<ReleaseReport, ReleaseError> {
         let config = self.get_config().await?;
         let mut report = ReleaseReport::default();
-        let (by_block, nowhere) = self.group_by_block(releases).await?;
+        let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
+        let (by_block, nowhere) = self.group_by_block(releases, &pools).await?;
         report.outcomes.extend(nowhere.into_iter().map(|ip| (ip, Outcome::AlreadyFree)));
         let works = by_block.into_iter().map(|(cidr, options)| self.release_in_block(cidr, options, &config));
         let done: Vec<_> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
         let mut counts: BTreeMap<HandleId, Vec<(BlockCidr, i64)>> = BTreeMap::new();
+        let mut changed = Vec::new();
         for (cidr, outcomes, released) in done {
             report.outcomes.extend(outcomes);
-            for (handle, n) in released {
+            let Some((counted, owner)) = released else { continue };
+            changed.push((cidr, owner));
+            for (handle, n) in counted {
                 counts.entry(handle).or_default().push((cidr, n));
             }
         }
-        let works = counts.into_iter().map(|(handle, counts)| self.lower(handle, counts));
+        let mut known = self.known_handles(counts.len()).await;
+        let works = counts.into_iter().map(|(handle, counts)| {
+            let row = known.remove(&handle);
+            self.lower_from(handle, counts, row)
+        });
         let behind: Vec<_> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
         report.handles_behind = behind.into_iter().flatten().collect();
+        for (cidr, owner) in changed {
+            self.keep_consistent(cidr, owner, &pools).await;
+        }
         Ok(report)
     }
 
-    async fn group_by_block(&self, releases: &[Release]) -> Result<(BTreeMap<BlockCidr, Vec<ReleaseOption>>, Vec<IpAddr>), ReleaseError> {
+    /// Rows of all handles, when one list is cheaper than reading them one by one (performance.md).
+    async fn known_handles(&self, wanted: usize) -> BTreeMap<HandleId, Row<HandleKind>> {
+        if wanted < BULK {
+            return BTreeMap::new();
+        }
+        let rows = Table::<HandleKind>::list(&self.store, &(), Freshness::Latest).await.unwrap_or_default();
+        rows.into_iter().map(|r| (r.key.clone(), r)).collect()
+    }
+
+    async fn group_by_block(
+        &self,
+        releases: &[Release],
+        pools: &[Row<PoolKind>],
+    ) -> Result<(BTreeMap<BlockCidr, Vec<ReleaseOption>>, Vec<IpAddr>), ReleaseError> {
         let (mut by_block, mut nowhere) = (BTreeMap::<BlockCidr, Vec<_>>::new(), Vec::new());
         let mut cidrs: Option<Vec<BlockCidr>> = None;
         for r in releases {
@@ -122,7 +152,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 Some(block) => Some(block),
                 None => {
                     if cidrs.is_none() {
-                        cidrs = Some(self.known_blocks(releases).await?);
+                        cidrs = Some(self.known_blocks(releases, pools).await?);
                     }
                     cidrs.iter().flatten().find(|c| c.ordinal(r.option.ip).is_some()).copied()
                 }
@@ -136,8 +166,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     }
 
     /// The blocks that the pools say, where they exist, else all blocks (D-58).
-    async fn known_blocks(&self, releases: &[Release]) -> Result<Vec<BlockCidr>, ReleaseError> {
-        let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
+    async fn known_blocks(&self, releases: &[Release], pools: &[Row<PoolKind>]) -> Result<Vec<BlockCidr>, ReleaseError> {
         let mut blocks = Vec::new();
         for r in releases.iter().filter(|r| r.block.is_none()) {
             let pool = pools.iter().find(|p| p.value.cidr.as_ref().is_ok_and(|c| c.contains(&r.option.ip)));
@@ -156,12 +185,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(rows.into_iter().map(|r| r.key).collect())
     }
 
-    async fn release_in_block(
-        &self,
-        cidr: BlockCidr,
-        options: Vec<ReleaseOption>,
-        config: &Config,
-    ) -> (BlockCidr, Vec<(IpAddr, Outcome)>, BTreeMap<HandleId, i64>) {
+    async fn release_in_block(&self, cidr: BlockCidr, options: Vec<ReleaseOption>, config: &Config) -> InBlock {
         let ips: Vec<IpAddr> = options.iter().map(|o| o.ip).collect();
         let all = |outcome: Outcome| ips.iter().map(|ip| (*ip, outcome.clone())).collect();
         let done = modify::<BlockKind, _, _, Reason, _>(&self.store, &cidr, |row| {
@@ -170,22 +194,36 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             let now = self.clock.now();
             let out = block.release(&options, round_up(now), config.cooldown()).map_err(|e| Reason(e.to_string()))?;
             if out.results.iter().all(|(_, r)| *r != Released::Yes) {
-                return Ok(Change::Keep(Some(out)));
+                return Ok(Change::Keep(Some((out, None))));
             }
-            Ok(put_back(block, |_| Some(out)))
+            let owner = block.owner();
+            Ok(put_back(block, |_| Some((out, owner))))
         })
         .await;
         match done {
-            Ok(None) => (cidr, all(Outcome::AlreadyFree), BTreeMap::new()),
-            Ok(Some(BlockRelease { results, counts })) => (cidr, results.into_iter().map(|(ip, r)| (ip, r.into())).collect(), counts),
-            Err(ModifyError::Unknown(e)) => (cidr, all(Outcome::Unknown(e.to_string())), BTreeMap::new()),
-            Err(e) => (cidr, all(Outcome::Failed(chain(&e))), BTreeMap::new()),
+            Ok(None) => (cidr, all(Outcome::AlreadyFree), None),
+            Ok(Some((BlockRelease { results, counts }, owner))) => {
+                let wrote = results.iter().any(|(_, r)| *r == Released::Yes);
+                (cidr, results.into_iter().map(|(ip, r)| (ip, r.into())).collect(), wrote.then_some((counts, owner)))
+            }
+            Err(ModifyError::Unknown(e)) => (cidr, all(Outcome::Unknown(e.to_string())), None),
+            Err(e) => (cidr, all(Outcome::Failed(chain(&e))), None),
         }
     }
 
     /// Lowers a handle's counts after a release; the last one deletes the row.
-    async fn lower(&self, handle: HandleId, counts: Vec<(BlockCidr, i64)>) -> Option<(HandleId, String)> {
-        let done = modify::<HandleKind, _, _, _, _>(&self.store, &handle, |row| {
+    pub(crate) async fn lower(&self, handle: HandleId, counts: Vec<(BlockCidr, i64)>) -> Option<(HandleId, String)> {
+        self.lower_from(handle, counts, None).await
+    }
+
+    /// The same, beginning with a row that was read already.
+    async fn lower_from(
+        &self,
+        handle: HandleId,
+        counts: Vec<(BlockCidr, i64)>,
+        known: Option<Row<HandleKind>>,
+    ) -> Option<(HandleId, String)> {
+        let done = modify_from::<HandleKind, _, _, _, _>(&self.store, &handle, known, |row| {
             let Some(row) = row else { return Ok(Change::Keep(())) };
             if sanitise(&row.value.id) != handle.as_str() {
                 return Err(Reason(format!("its row belongs to {}", row.value.id)));
@@ -204,6 +242,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// No such handle; a block or the row could not be changed: then what came before is done.
     pub async fn release_by_handle(&self, handle: &HandleId) -> Result<Vec<IpAddr>, ReleaseError> {
         let config = self.get_config().await?;
+        let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
         let row = Table::<HandleKind>::get(&self.store, handle).await.map_err(ReleaseError::Store)?;
         let row = row.filter(|r| sanitise(&r.value.id) == handle.as_str()).ok_or_else(|| ReleaseError::NoSuchHandle(handle.clone()))?;
         let mut ips = Vec::new();
@@ -212,14 +251,19 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 let Some(row) = row else { return Ok(Change::Keep(None)) };
                 let mut block = row.value.clone();
                 let released = block.release_by_handle(handle, None, round_up(self.clock.now()), config.cooldown());
-                Ok(if released.is_empty() { Change::Keep(Some(released)) } else { put_back(block, |_| Some(released)) })
+                let owner = block.owner();
+                Ok(if released.is_empty() { Change::Keep(Some((released, None))) } else { put_back(block, |_| Some((released, owner))) })
             });
             let released = released.await.map_err(|e| ReleaseError::Block(cidr, e))?;
-            let gone = released.as_ref().map_or(entry, |ips| ips.len() as i64);
+            // A block that is gone keeps no entry; one without an address of it is index repair's business.
+            let gone = released.as_ref().map_or(entry, |(ips, _)| ips.len() as i64);
             if gone > 0 {
                 self.lower(handle.clone(), vec![(cidr, gone)]).await;
             }
-            ips.extend(released.into_iter().flatten());
+            if let Some((released, owner)) = released {
+                ips.extend(released);
+                self.keep_consistent(cidr, owner, &pools).await;
+            }
         }
         Ok(ips)
     }

@@ -121,7 +121,12 @@ impl Parser {
         self.list(&Token::And, Self::negated, Selector::And)
     }
 
-    fn list(&mut self, between: &Token, part: fn(&mut Self) -> Result<Selector, SelectorError>, join: fn(Vec<Selector>) -> Selector) -> Result<Selector, SelectorError> {
+    fn list(
+        &mut self,
+        between: &Token,
+        part: fn(&mut Self) -> Result<Selector, SelectorError>,
+        join: fn(Vec<Selector>) -> Selector,
+    ) -> Result<Selector, SelectorError> {
         let first = part(self)?;
         let mut parts = vec![first];
         while self.peek() == Some(between) {

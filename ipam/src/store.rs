@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures::Stream;
 
-use crate::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, PoolKind, ReservationKind};
+use crate::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, NodeKind, PoolKind, ReservationKind};
 
 /// A kind of row.
 pub trait Kind: Copy + PartialEq + Debug + Send + Sync + Sized + 'static {
@@ -170,6 +170,7 @@ pub trait Datastore:
     + Table<ReservationKind>
     + Table<ConfigKind>
     + Table<ClusterKind>
+    + Table<NodeKind>
 {
 }
 
@@ -183,5 +184,7 @@ impl<S> Datastore for S where
         + Table<ReservationKind>
         + Table<ConfigKind>
         + Table<ClusterKind>
+        + Table<NodeKind>
+        + Table<NodeKind>
 {
 }

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 #[test]
 fn pool_13_selectors_equal_the_reference_row_by_row() {
     let vectors = data("selectors.json");
-    let sets: Vec<Labels> = vectors["labelSets"].as_array().expect("sets").iter().map(|s| serde_json::from_value(s.clone()).expect("labels")).collect();
+    let sets: Vec<Labels> =
+        vectors["labelSets"].as_array().expect("sets").iter().map(|s| serde_json::from_value(s.clone()).expect("labels")).collect();
     let mut rows = 0;
     for row in vectors["selectors"].as_array().expect("rows") {
         let text = row["selector"].as_str().expect("a text");
@@ -30,14 +31,62 @@ fn pool_13_selectors_equal_the_reference_row_by_row() {
 fn pool_05_pool_14_what_is_no_selector() {
     let long = format!("{} == 'x'", "a".repeat(513));
     for bad in [
-        "a", "a ==", "a == b", "a = 'b'", "'a' == 'b'", "a == \"b", "a & b", "a == 'x' & has(b)", "a == 'x' | has(b)", "a == 'x' &&", "a == 'x' || ", "&& a == 'x'", "!", "()",
-        "(a == 'x'", "a == 'x')", "has()", "has(a", "has (a)", "has('a')", "has(a b)", "all(", "all(x)", "all ()", "a in 'x'", "a in {x}", "a in {'x' 'y'}", "a in {'x'", "a not {'x'}",
-        "a not in b", "a isnot 'x'", "a starts 'x'", "a startsx 'x'", "a == 'x' b == 'y'", "a b", "a\n== 'x'", "%", "a == 'x' $", "region == ", "region === \"east\"", &long,
+        "a",
+        "a ==",
+        "a == b",
+        "a = 'b'",
+        "'a' == 'b'",
+        "a == \"b",
+        "a & b",
+        "a == 'x' & has(b)",
+        "a == 'x' | has(b)",
+        "a == 'x' &&",
+        "a == 'x' || ",
+        "&& a == 'x'",
+        "!",
+        "()",
+        "(a == 'x'",
+        "a == 'x')",
+        "has()",
+        "has(a",
+        "has (a)",
+        "has('a')",
+        "has(a b)",
+        "all(",
+        "all(x)",
+        "all ()",
+        "a in 'x'",
+        "a in {x}",
+        "a in {'x' 'y'}",
+        "a in {'x'",
+        "a not {'x'}",
+        "a not in b",
+        "a isnot 'x'",
+        "a starts 'x'",
+        "a startsx 'x'",
+        "a == 'x' b == 'y'",
+        "a b",
+        "a\n== 'x'",
+        "%",
+        "a == 'x' $",
+        "region == ",
+        "region === \"east\"",
+        &long,
     ] {
         assert!(bad.parse::<Selector>().is_err(), "{bad:?}");
     }
     assert!(format!("{} == 'x'", "a".repeat(512)).parse::<Selector>().is_ok());
-    for good in ["", "  ", "a not in {'x',}", "a notin{\"x\"}", "a startswith 'x'", "! !has( a )", "in in {'in'}", "not not in {'x'}", "contains contains 'c'"] {
+    for good in [
+        "",
+        "  ",
+        "a not in {'x',}",
+        "a notin{\"x\"}",
+        "a startswith 'x'",
+        "! !has( a )",
+        "in in {'in'}",
+        "not not in {'x'}",
+        "contains contains 'c'",
+    ] {
         assert!(good.parse::<Selector>().is_ok(), "{good:?}");
     }
 }
@@ -64,7 +113,10 @@ fn selector() -> impl Strategy<Value = Selector> {
     ];
     leaf.prop_recursive(4, 24, 3, |inner| {
         prop_oneof![
-            inner.clone().prop_filter("an even run of ! cancels out", |s| !matches!(s, Selector::Not(_))).prop_map(|s| Selector::Not(Box::new(s))),
+            inner
+                .clone()
+                .prop_filter("an even run of ! cancels out", |s| !matches!(s, Selector::Not(_)))
+                .prop_map(|s| Selector::Not(Box::new(s))),
             prop::collection::vec(inner.clone(), 2..4).prop_map(Selector::And),
             prop::collection::vec(inner, 2..4).prop_map(Selector::Or),
         ]
