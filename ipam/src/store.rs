@@ -185,6 +185,5 @@ impl<S> Datastore for S where
         + Table<ConfigKind>
         + Table<ClusterKind>
         + Table<NodeKind>
-        + Table<NodeKind>
 {
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ipam::mem::Kept;
 use ipam::model::BlockKind;
-use ipam::store::{Freshness, Kind as _, Row, StoreError, Table};
+use ipam::store::{Freshness, Kind as _, Revision, Row, StoreError, Table};
 use ipam::{BlockCidr, MemStore};
 
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ struct Faults {
     writes: BTreeMap<String, StoreError>,
     /// Blocks that somebody else writes right after the next reading of them.
     races: BTreeMap<BlockCidr, Row<BlockKind>>,
+    /// Blocks that somebody else touches right before our next write of them.
+    lost: BTreeMap<String, BlockCidr>,
 }
 
 /// A store in memory with faults.
@@ -44,6 +46,19 @@ impl Faulty {
     /// Lets somebody else replace a block before the next reading of it by us.
     pub fn race(&self, row: Row<BlockKind>) {
         self.faults().races.insert(row.key, row);
+    }
+
+    /// Lets somebody else write a block, with nothing changed but its sequence number, right before our next write of it.
+    pub fn race_write(&self, block: BlockCidr) {
+        self.faults().lost.insert(row_name::<BlockKind>(&block), block);
+    }
+
+    fn lose_race<K: Kept>(&self, key: &K::Key) {
+        let due = self.faults().lost.remove(&row_name::<K>(key));
+        if let Some((row, _)) = due.and_then(|cidr| self.store.peek::<BlockKind>(&cidr)) {
+            let value = ipam::Block { seq: row.value.seq + 1, ..row.value };
+            self.store.put::<BlockKind>(Row { value, revision: Revision("raced".into()), ..row }, false);
+        }
     }
 
     fn check<K: Kept>(&self, key: &K::Key) -> Result<(), StoreError> {
@@ -79,6 +94,7 @@ impl<K: Kept> Table<K> for Faulty {
 
     async fn update(&self, row: Row<K>) -> Result<Row<K>, StoreError> {
         self.check::<K>(&row.key)?;
+        self.lose_race::<K>(&row.key);
         Table::<K>::update(&self.store, row).await
     }
 

@@ -116,7 +116,8 @@ fn masking_decides_as_the_table_says() {
 
 #[test]
 fn pool_01_pool_02_selectors_and_requests_in_both_families() {
-    let rows: [(bool, &str, &str, &[usize], Option<&[&str]>); 14] = [
+    type Case = (bool, &'static str, &'static str, &'static [usize], Option<&'static [&'static str]>);
+    let rows: [Case; 14] = [
         (true, "", "", &[], Some(&["p1", "p2"])),
         (true, "", "", &[1], Some(&["p1"])),
         (true, "foo=='bar'", "foo!='bar'", &[], Some(&["p1"])),
