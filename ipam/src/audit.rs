@@ -13,9 +13,9 @@ use ipam_accounting::set::Ranges;
 use ipam_accounting::{Evidence, Inventory, Verdict, judge};
 
 use crate::clock::Time;
-use crate::ids::BlockCidr;
+use crate::ids::{BlockCidr, HandleId, Owner};
 use crate::model::{AffinityKind, BlockKind, HandleKind, PoolKind, ReservationKind, Rows};
-use crate::store::{Datastore, Freshness, Row, StoreError, Table};
+use crate::store::{Datastore, Freshness, Revision, Row, StoreError, Table};
 
 /// How bad a finding is; `Info` is no problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,16 +106,43 @@ pub struct Finding {
     pub object: String,
     /// In words.
     pub message: String,
+    /// The row that a repair would change, as it was seen; `None`: nothing can be repaired.
+    pub subject: Option<Subject>,
+}
+
+/// A row as a finding saw it. Two equal findings saw the same revision (D-18).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// Which row.
+    pub row: SubjectRow,
+    /// Its revision; `None`: it was not there.
+    pub seen: Option<Revision>,
+}
+
+/// The row that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SubjectRow {
+    /// A block.
+    Block(BlockCidr),
+    /// An affinity.
+    Affinity(Owner, BlockCidr),
+    /// A handle, with the blocks that it names or that name it, as far as they were understood.
+    Handle(HandleId, Vec<BlockCidr>),
 }
 
 impl Finding {
     pub(crate) fn new(kind: FindingKind, object: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, object: object.into(), message: message.into() }
+        Self { kind, object: object.into(), message: message.into(), subject: None }
+    }
+
+    /// The same, about a row.
+    fn about(self, row: SubjectRow, seen: Option<&Revision>) -> Self {
+        Self { subject: Some(Subject { row, seen: seen.cloned() }), ..self }
     }
 
     /// As outputs write it: `kind`, `severity`, `object`, `message`.
     pub fn fields(&self) -> BTreeMap<&'static str, String> {
-        let Self { kind, object, message } = self;
+        let Self { kind, object, message, subject: _ } = self;
         let severity = kind.severity().to_string();
         [("kind", kind.name().into()), ("severity", severity), ("object", object.clone()), ("message", message.clone())].into()
     }
@@ -148,8 +175,8 @@ pub struct Snapshot {
     pub affinities: Option<Vec<Row<AffinityKind>>>,
     /// Handles; `None`: the kind was not there at all.
     pub handles: Option<Vec<Row<HandleKind>>>,
-    /// Half-deleted rows, as `Kind/name`.
-    pub half_deleted: Vec<String>,
+    /// Half-deleted rows, with their names as `Kind/name`.
+    pub half_deleted: Vec<(String, Subject)>,
     /// Pools.
     pub pools: Vec<Row<PoolKind>>,
     /// Reserved addresses.
@@ -172,9 +199,17 @@ impl Snapshot {
         let half_handles = Table::<HandleKind>::half_deleted(store).await?;
         let none_at_all = |n: usize, half: usize| partial && n == 0 && half == 0;
         let reservations = Table::<ReservationKind>::list(store, &(), fresh).await?;
-        let mut half_deleted: Vec<String> = half_blocks.iter().map(|r| format!("IPAMBlock/{}", r.key)).collect();
-        half_deleted.extend(half_rows.iter().map(|r| rows::affinity_name(&r.key)));
-        half_deleted.extend(half_handles.iter().map(|r| format!("IPAMHandle/{}", r.key)));
+        let subject = |row, seen: &Revision| Subject { row, seen: Some(seen.clone()) };
+        let mut half_deleted: Vec<(String, Subject)> =
+            half_blocks.iter().map(|r| (rows::block_name(r.key), subject(SubjectRow::Block(r.key), &r.revision))).collect();
+        half_deleted.extend(half_rows.iter().map(|r| {
+            let (owner, cidr) = r.key.clone();
+            (rows::affinity_name(&r.key), subject(SubjectRow::Affinity(owner, cidr), &r.revision))
+        }));
+        half_deleted.extend(half_handles.iter().map(|r| {
+            let row = SubjectRow::Handle(r.key.clone(), Vec::new());
+            (format!("IPAMHandle/{}", r.key), subject(row, &r.revision))
+        }));
         Ok(Self {
             blocks: Table::<BlockKind>::list(store, &(), fresh).await?,
             affinities: (!none_at_all(affinities.len(), half_rows.len())).then_some(affinities),
@@ -193,8 +228,9 @@ pub fn audit(snapshot: &Snapshot, cluster: Option<&Inventory>, now: Time) -> Vec
     for bad in &snapshot.bad {
         findings.insert(Finding::new(FindingKind::BadObject, &bad.object, &bad.message));
     }
-    for object in &snapshot.half_deleted {
-        findings.insert(Finding::new(FindingKind::HalfDeleted, object, "its deletion was begun and not finished"));
+    for (object, subject) in &snapshot.half_deleted {
+        let finding = Finding::new(FindingKind::HalfDeleted, object, "its deletion was begun and not finished");
+        findings.insert(Finding { subject: Some(subject.clone()), ..finding });
     }
     rows::blocks(snapshot, now, &mut findings);
     rows::handles(snapshot, &mut findings);

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::ids::{BlockCidr, HandleId};
 use crate::model::{Handle, HandleKind};
 use crate::modify::{Change, ModifyError, modify};
+use crate::planted::{Planted, planted};
 use crate::pools::Family;
 use crate::store::{Datastore, StoreError, Table};
 use ipam_accounting::facts::sanitise;
@@ -30,6 +31,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let new = || Handle { id: handle.into(), blocks: [(cidr, n)].into() };
         match Table::<HandleKind>::create(&self.store, &key, new()).await {
             Ok(_) => return Ok(()),
+            Err(StoreError::Exists) if planted(Planted::CountOnce) => return Ok(()),
             Err(StoreError::Exists) => {}
             Err(e @ StoreError::Unavailable(_)) => return Err(ModifyError::Unknown(e)),
             Err(e) => return Err(ModifyError::Refused(e)),

@@ -17,8 +17,9 @@
 //! | [`ids`], [`model`], [`block`] | the stored things as plain types |
 //! | [`store`], [`mem`] | the datastore's contract, and the store in memory that is the contract |
 //! | [`modify`](mod@modify) | the only read-change-write loop |
-//! | [`release`], [`affinity`], [`cold`] | operations |
-//! | [`audit`](mod@audit) | consistency of a whole store |
+//! | [`pools`], [`selector`], [`order`] | which pools and blocks a request may use |
+//! | [`assign`], [`release`], [`owners`], [`affinity`], [`cold`], [`queries`], [`config`] | operations |
+//! | [`audit`](mod@audit), [`repair`] | consistency of a whole store, and bringing it back |
 //!
 //! No Kubernetes, no runtime, no clock of its own: whoever calls brings a [`Datastore`] and a [`Clock`].
 
@@ -37,9 +38,14 @@ pub mod model;
 pub mod modify;
 pub mod order;
 pub mod owners;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod pools;
 pub mod queries;
 pub mod release;
+pub mod repair;
 pub mod selector;
 pub mod store;
 
@@ -98,3 +104,8 @@ pub enum ConfigError {
     #[error("reading the IPAM configuration")]
     Store(#[from] StoreError),
 }
+
+/// The page of examples, run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/library.md")]
+mod library_page {}

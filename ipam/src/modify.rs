@@ -1,5 +1,6 @@
 //! The only read-change-write loop (seed, "CAS retry and sequence numbers").
 
+use crate::planted::{Planted, planted};
 use crate::store::{Kind, Row, StoreError, Table};
 
 /// How often a lost race is tried again.
@@ -69,6 +70,10 @@ where
         };
         let (written, answer) = match (f(row.as_ref()).map_err(ModifyError::Own)?, row) {
             (Change::Keep(answer), _) | (Change::Delete(answer), None) => return Ok(answer),
+            (Change::Write(value, answer), Some(row)) if planted(Planted::WriteOldDecision) => {
+                let row = store.get(key).await.ok().flatten().unwrap_or(row);
+                (store.update(Row { value, ..row }).await.map(drop), answer)
+            }
             (Change::Write(value, answer), Some(row)) => (store.update(Row { value, ..row }).await.map(drop), answer),
             (Change::Write(value, answer), None) => (create(store, key, value).await, answer),
             (Change::Delete(answer), Some(row)) => (gone_is_fine(store.delete(&row).await), answer),

@@ -10,6 +10,7 @@ use crate::handles::CountError;
 use crate::ids::{BlockCidr, HandleId, NameError, check_handle};
 use crate::model::BlockKind;
 use crate::modify::{Change, ModifyError, modify};
+use crate::planted::{Planted, planted};
 use crate::store::{Datastore, StoreError};
 use crate::{ConfigError, Ipam};
 
@@ -220,7 +221,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 let current = row.filter(|r| r.uid == uid).ok_or(OwnerError::NotExist(ip))?;
                 let mut block = current.value.clone();
                 block.collect(self.clock.now(), config.cooldown());
-                let (from, there) = movable(&block)?;
+                let (from, there) = movable(if planted(Planted::MoveAnything) { &seen } else { &block })?;
                 if there {
                     return Ok(Change::Keep(None));
                 }

@@ -14,6 +14,7 @@ use crate::cold::put_back;
 use crate::ids::{BlockCidr, HandleId, Owner};
 use crate::model::{BlockKind, Config, Handle, HandleKind, PoolKind};
 use crate::modify::{Change, ModifyError, modify, modify_from};
+use crate::planted::{Planted, planted};
 use crate::store::{Datastore, Freshness, Row, StoreError, Table};
 use crate::{ConfigError, Ipam};
 
@@ -185,7 +186,15 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(rows.into_iter().map(|r| r.key).collect())
     }
 
-    async fn release_in_block(&self, cidr: BlockCidr, options: Vec<ReleaseOption>, config: &Config) -> InBlock {
+    async fn release_in_block(&self, cidr: BlockCidr, mut options: Vec<ReleaseOption>, config: &Config) -> InBlock {
+        if planted(Planted::ReleaseWithoutSequence) {
+            options.iter_mut().for_each(|o| o.seq = None);
+        }
+        for option in options.iter().filter(|_| planted(Planted::LowerBeforeRelease)) {
+            if let HandleCheck::Is(handle) = &option.handle {
+                self.lower(handle.clone(), vec![(cidr, 1)]).await;
+            }
+        }
         let ips: Vec<IpAddr> = options.iter().map(|o| o.ip).collect();
         let all = |outcome: Outcome| ips.iter().map(|ip| (*ip, outcome.clone())).collect();
         let done = modify::<BlockKind, _, _, Reason, _>(&self.store, &cidr, |row| {
@@ -256,7 +265,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             });
             let released = released.await.map_err(|e| ReleaseError::Block(cidr, e))?;
             // A block that is gone keeps no entry; one without an address of it is index repair's business.
-            let gone = released.as_ref().map_or(entry, |(ips, _)| ips.len() as i64);
+            let gone = released.as_ref().map_or(entry, |(ips, _)| if planted(Planted::DropCounts) { entry } else { ips.len() as i64 });
             if gone > 0 {
                 self.lower(handle.clone(), vec![(cidr, gone)]).await;
             }
@@ -284,7 +293,7 @@ fn lowered(row: &Row<HandleKind>, counts: &[(BlockCidr, i64)]) -> Result<Change<
             _ => drop(handle.blocks.insert(*cidr, left)),
         }
     }
-    Ok(if handle.blocks.is_empty() { Change::Delete(()) } else { Change::Write(handle, ()) })
+    Ok(if handle.blocks.is_empty() || planted(Planted::LowerDeletes) { Change::Delete(()) } else { Change::Write(handle, ()) })
 }
 
 impl From<Released> for Outcome {

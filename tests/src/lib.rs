@@ -2,6 +2,7 @@
 //!
 //! [`script`] runs the text cases below `tests/cases`: a cluster in a few lines, steps, and what must come of them.
 
+pub mod explorer;
 pub mod faulty;
 pub mod lab;
 pub mod script;

@@ -17,6 +17,7 @@ use crate::ids::{BlockCidr, Owner};
 use crate::model::{AffinityKind, BlockKind};
 use crate::modify::{ModifyError, RETRIES};
 use crate::order::BlockOrder;
+use crate::planted::{Planted, planted};
 use crate::pools::{Family, PoolClaim, Wanted, qualify};
 use crate::store::{Datastore, Row, StoreError, Table};
 
@@ -332,7 +333,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     async fn take(&self, work: &mut Work<'_>, cidr: BlockCidr, row: Option<Row<BlockKind>>, affine: bool) -> Result<bool, AssignError> {
         let mut counted = 0;
         let done = self.take_counted(work, cidr, row, affine, &mut counted).await;
-        let unknown = matches!(done, Err(AssignError::Unknown(_)));
+        let unknown = matches!(done, Err(AssignError::Unknown(_))) && !planted(Planted::UndoUnknown);
         if let Some(handle) = work.args.handle.as_deref()
             && !unknown
         {
@@ -381,7 +382,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 return Ok(Took::Some);
             }
             let more = taken.len() as i64 - *counted;
-            if let Some(handle) = work.args.handle.as_deref().filter(|_| more > 0) {
+            if let Some(handle) = work.args.handle.as_deref().filter(|_| more > 0 && !planted(Planted::CountAfterWrite)) {
                 match self.count_up(handle, cidr, more, work.args.max_per_handle).await {
                     Ok(()) => *counted += more,
                     Err(ModifyError::Own(CountError::MaxReached)) => {
@@ -395,8 +396,12 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 }
             }
             block.seq += 1;
-            match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await {
-                Ok(_) => {
+            match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await.map(drop).or_else(as_done) {
+                Ok(()) => {
+                    if let Some(handle) = work.args.handle.as_deref().filter(|_| planted(Planted::CountAfterWrite)) {
+                        *counted += more;
+                        drop(self.count_up(handle, cidr, more, None).await);
+                    }
                     *counted -= if work.args.handle.is_some() { taken.len() as i64 } else { 0 };
                     work.got.ips.extend(taken);
                     return Ok(Took::Some);
@@ -489,6 +494,14 @@ fn collected(block: &Block, now: Time, work: &Work<'_>) -> Block {
     let mut block = block.clone();
     block.collect(now, work.seen.config.cooldown());
     block
+}
+
+/// What an error of a block write means.
+fn as_done(e: StoreError) -> Result<(), StoreError> {
+    match e {
+        StoreError::Unavailable(_) if planted(Planted::UnknownIsDone) => Ok(()),
+        e => Err(e),
+    }
 }
 
 pub(super) fn claim_error(e: ClaimError) -> AssignError {
