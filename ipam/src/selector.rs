@@ -1,6 +1,6 @@
 //! The selector language of node and namespace selectors.
 //!
-//! [`Selector::parse`] → [`Selector::matches`]; its `Display` is the canonical text. `&&` binds tighter than `||`, `!` tighter than both and
+//! `text.parse::<Selector>()` → [`Selector::matches`]; its `Display` is the canonical text. `&&` binds tighter than `||`, `!` tighter than both and
 //! takes the whole comparison behind it.
 
 mod lexer;
