@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn vmo_11_long_vm_names_and_no_room() {
+    fn vmo_10_vmo_11_vmo_12_vm_handles_and_names_with_a_limit() {
         assert_eq!(vm_handle("", "default", "vm1").as_deref(), Ok("k8s-pod-network.vmi.default.vm1"));
         let long = vm_handle("k8s-pod-network", "default", &"v".repeat(110));
         assert_eq!(long.as_deref(), Ok("k8s-pod-network.vmi._WHqOMw4aVZ1Gci89kfHg5pQcurEqWSX2WLE_jCLqUO8"));

@@ -138,6 +138,14 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         }
     }
 
+    /// Everything that there is to do for a host that is gone: its blocks are given back, empty or not.
+    ///
+    /// # Errors
+    /// See [`release_host`](Self::release_host).
+    pub async fn remove_host(&self, host: &str) -> Result<HostRelease, StoreError> {
+        self.release_host(host, false).await
+    }
+
     /// Gives back every block and every row of a host, indexed or not, pending too (D-12, D-69). One failure does not
     /// stop the rest; lost races are tried again.
     ///

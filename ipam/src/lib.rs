@@ -18,7 +18,7 @@
 //! | [`store`], [`mem`] | the datastore's contract, and the store in memory that is the contract |
 //! | [`modify`](mod@modify) | the only read-change-write loop |
 //! | [`pools`], [`selector`], [`order`] | which pools and blocks a request may use |
-//! | [`assign`], [`release`], [`owners`], [`affinity`], [`cold`], [`queries`], [`config`] | operations |
+//! | [`assign`], [`release`], [`owners`], [`promote`], [`affinity`], [`cold`], [`queries`], [`config`] | operations |
 //! | [`audit`](mod@audit), [`repair`] | consistency of a whole store, and bringing it back |
 //!
 //! No Kubernetes, no runtime, no clock of its own: whoever calls brings a [`Datastore`] and a [`Clock`].
@@ -43,6 +43,7 @@ pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
 pub mod pools;
+pub mod promote;
 pub mod queries;
 pub mod release;
 pub mod repair;

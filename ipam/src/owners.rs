@@ -124,6 +124,16 @@ fn modified<T>(done: Result<T, ModifyError<OwnerError>>) -> Result<T, OwnerError
     })
 }
 
+fn not_counted(handle: &str, e: ModifyError<CountError>) -> OwnerError {
+    match e {
+        ModifyError::Own(CountError::MaxReached) => OwnerError::MaxReached(handle.into()),
+        ModifyError::Own(CountError::Foreign(other)) => OwnerError::ForeignHandle(handle.into(), other),
+        ModifyError::Read(e) | ModifyError::Refused(e) => OwnerError::Store(e),
+        ModifyError::TooManyRetries => OwnerError::TooManyRetries,
+        ModifyError::Unknown(e) => OwnerError::Unknown(e),
+    }
+}
+
 fn entry(block: &Block, ip: IpAddr) -> Result<Attribute, OwnerError> {
     block.attributes_of(ip).cloned().map_err(|e| match e {
         BlockError::InCooldown(ip) => OwnerError::InCooldown(ip),
@@ -208,13 +218,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         if movable(&seen)?.1 {
             return Ok(());
         }
-        self.count_up(handle, cidr, 1, max_per_handle).await.map_err(|e| match e {
-            ModifyError::Own(CountError::MaxReached) => OwnerError::MaxReached(handle.into()),
-            ModifyError::Own(CountError::Foreign(other)) => OwnerError::ForeignHandle(handle.into(), other),
-            ModifyError::Read(e) | ModifyError::Refused(e) => OwnerError::Store(e),
-            ModifyError::TooManyRetries => OwnerError::TooManyRetries,
-            ModifyError::Unknown(e) => OwnerError::Unknown(e),
-        })?;
+        self.count_up(handle, cidr, 1, max_per_handle).await.map_err(|e| not_counted(handle, e))?;
         let moved = modified(
             modify::<BlockKind, _, _, _, _>(&self.store, &cidr, |row| {
                 // A block that was deleted and made again is another one: the count was for the old one.
@@ -235,23 +239,15 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             })
             .await,
         );
-        match moved {
-            Ok(Some(from)) => {
-                if let Some(from) = from {
-                    self.count_back(from.as_str(), cidr, 1).await;
-                }
-                Ok(())
-            }
-            Ok(None) => {
-                self.count_back(handle, cidr, 1).await;
-                Ok(())
-            }
-            Err(e) => {
-                if !matches!(e, OwnerError::Unknown(_)) {
-                    self.count_back(handle, cidr, 1).await;
-                }
-                Err(e)
-            }
+        // One handle has one less: the old one after a move, the new one when there was none; after an unknown outcome neither.
+        let surplus = match &moved {
+            Ok(Some(from)) => from.as_ref().map(HandleId::as_str),
+            Err(OwnerError::Unknown(_)) => None,
+            Ok(None) | Err(_) => Some(handle),
+        };
+        if let Some(surplus) = surplus {
+            self.count_back(surplus, cidr, 1).await;
         }
+        moved.map(drop)
     }
 }

@@ -306,3 +306,38 @@ fn the_table_of_requests_of_the_library() {
     assert!(requests <= 600 + 3 * 10 + 4, "{requests} requests, {:?}", lab.store.requests().get(&(Verb::Get, "IPAMHandle")));
     lab.assert_clean();
 }
+
+#[test]
+fn lim_01_lim_02_a_limit_in_the_middle_of_a_request_leaves_what_was_got() {
+    for (limit, got) in [(1, 64), (2, 128)] {
+        let lab = Lab::new(&["192.168.1.0/24"], &["a"]);
+        let v4 = lab.assign(&want("a", 256).max_blocks(limit)).expect("a part").v4.expect("asked for");
+        assert_eq!((v4.ips.len(), v4.stopped, v4.messages.len()), (got, Some(AssignError::BlockLimit(limit)), 1));
+    }
+    let lab = Lab::new(&[V6], &["a"]);
+    let args = AutoAssign::new("a", "Workload", 0, 256).max_blocks(1);
+    let got = lab.assign(&args).expect("a part");
+    let v6 = got.v6.expect("asked for");
+    assert_eq!((v6.ips.len(), v6.stopped, got.v4), (64, Some(AssignError::BlockLimit(1)), None));
+}
+
+#[test]
+fn cap_05_hdl_01_hdl_02_counts_are_per_block_and_caps_per_family() {
+    let lab = Lab::new(&["10.0.0.0/24", V6], &["a"]);
+    let one = |n4, n6| lab.assign(&AutoAssign::new("a", "Workload", n4, n6).handle("h").max_per_handle(1)).expect("assigned");
+    assert!(one(1, 0).v4.is_some_and(|g| g.ips.len() == 1));
+    assert!(one(0, 1).v6.is_some_and(|g| g.ips.len() == 1));
+    assert_eq!(lab.count("h"), Some(2));
+    let counts = |lab: &Lab, handle: &str| {
+        let (row, _) = lab.store.peek::<HandleKind>(&HandleId::new(handle)).expect("there");
+        let mut counts: Vec<i64> = row.value.blocks.into_values().collect();
+        counts.sort_unstable();
+        counts
+    };
+    lab.ips(&want("a", 1).handle("g"));
+    lab.ips(&want("a", 1).handle("g"));
+    assert_eq!(counts(&lab, "g"), [2], "HDL-01");
+    let lab = Lab::new(&["10.0.0.0/24@30"], &["a"]);
+    lab.ips(&want("a", 10).handle("ten"));
+    assert_eq!(counts(&lab, "ten"), [2, 4, 4], "HDL-02");
+}

@@ -374,26 +374,18 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
             let mut block = collected(&current.value, self.clock.now(), work);
             let check = if affine { Some(&work.owner) } else { work.strict() };
-            let Ok(taken) = block.auto_assign(work.missing(), work.args.handle.as_deref(), &work.args.attrs, check, &work.seen.reserved)
-            else {
-                return Ok(Took::Some);
-            };
+            let (handle, attrs) = (work.args.handle.as_deref(), &work.args.attrs);
+            let taken = block.auto_assign(work.missing(), handle, attrs, check, &work.seen.reserved).unwrap_or_default();
             if taken.is_empty() {
                 return Ok(Took::Some);
             }
             let more = taken.len() as i64 - *counted;
-            if let Some(handle) = work.args.handle.as_deref().filter(|_| more > 0 && !planted(Planted::CountAfterWrite)) {
-                match self.count_up(handle, cidr, more, work.args.max_per_handle).await {
-                    Ok(()) => *counted += more,
-                    Err(ModifyError::Own(CountError::MaxReached)) => {
-                        capped += 1;
-                        if let Some(ips) = self.at_cap(work, handle, capped).await? {
-                            return Ok(Took::HandleHas(ips));
-                        }
-                        continue;
-                    }
-                    Err(e) => return Err(AssignError::count(handle, e)),
+            if !planted(Planted::CountAfterWrite) && !self.count_more(work, cidr, more, counted).await? {
+                capped += 1;
+                if let Some(ips) = self.at_cap(work, capped).await? {
+                    return Ok(Took::HandleHas(ips));
                 }
+                continue;
             }
             block.seq += 1;
             match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await.map(drop).or_else(as_done) {
@@ -402,7 +394,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                         *counted += more;
                         drop(self.count_up(handle, cidr, more, None).await);
                     }
-                    *counted -= if work.args.handle.is_some() { taken.len() as i64 } else { 0 };
+                    *counted -= if handle.is_some() { taken.len() as i64 } else { 0 };
                     work.got.ips.extend(taken);
                     return Ok(Took::Some);
                 }
@@ -417,6 +409,17 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Err(AssignError::TooManyRetries)
     }
 
+    /// Counts what is taken beyond what is counted already; whether the handle may have it.
+    async fn count_more(&self, work: &Work<'_>, cidr: BlockCidr, more: i64, counted: &mut i64) -> Result<bool, AssignError> {
+        let Some(handle) = work.args.handle.as_deref().filter(|_| more > 0) else { return Ok(true) };
+        match self.count_up(handle, cidr, more, work.args.max_per_handle).await {
+            Ok(()) => *counted += more,
+            Err(ModifyError::Own(CountError::MaxReached)) => return Ok(false),
+            Err(e) => return Err(AssignError::count(handle, e)),
+        }
+        Ok(true)
+    }
+
     async fn give_counts_back(&self, work: &Work<'_>, cidr: BlockCidr, counted: &mut i64) {
         if let Some(handle) = work.args.handle.as_deref() {
             self.count_back(handle, cidr, std::mem::take(counted)).await;
@@ -424,7 +427,8 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     }
 
     /// The handle may not have more: what it has, if that is enough; never more than was asked for.
-    async fn at_cap(&self, work: &Work<'_>, handle: &str, tries: usize) -> Result<Option<Vec<IpNet>>, AssignError> {
+    async fn at_cap(&self, work: &Work<'_>, tries: usize) -> Result<Option<Vec<IpNet>>, AssignError> {
+        let handle = work.args.handle.as_deref().unwrap_or_default();
         let has = self.ips_by_handle(handle).await.map_err(AssignError::store)?.unwrap_or_default();
         let has: Vec<IpNet> = has.into_iter().filter(|ip| Family::of_ip(*ip) == work.family).map(IpNet::from).collect();
         if has.len() >= work.got.requested {

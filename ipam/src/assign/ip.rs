@@ -159,13 +159,8 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                     Ok(()) => *counted = 1,
                     Err(ModifyError::Own(CountError::MaxReached)) => {
                         capped += 1;
-                        let has = self.ips_by_handle(handle).await.map_err(AssignError::store)?.unwrap_or_default();
-                        let has: Vec<IpAddr> = has.into_iter().filter(|ip| ip.is_ipv4() == args.ip.is_ipv4()).collect();
-                        if has.contains(&args.ip) {
+                        if self.at_cap_of(args, handle, capped).await? {
                             return Ok(());
-                        }
-                        if !has.is_empty() || capped >= 3 {
-                            return Err(AssignError::HandleHasOthers(handle.into(), args.ip));
                         }
                         continue;
                     }
@@ -183,6 +178,16 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
         }
         Err(AssignError::TooManyRetries)
+    }
+
+    /// The handle may not have more: fine if this address is what it has. No: look again.
+    async fn at_cap_of(&self, args: &AssignIp, handle: &str, tries: usize) -> Result<bool, AssignError> {
+        let has = self.ips_by_handle(handle).await.map_err(AssignError::store)?.unwrap_or_default();
+        let has: Vec<IpAddr> = has.into_iter().filter(|ip| ip.is_ipv4() == args.ip.is_ipv4()).collect();
+        if has.contains(&args.ip) {
+            return Ok(true);
+        }
+        if !has.is_empty() || tries >= 3 { Err(AssignError::HandleHasOthers(handle.into(), args.ip)) } else { Ok(false) }
     }
 
     /// The address is taken: by the same handle under a cap that is no error (CAP-02).
