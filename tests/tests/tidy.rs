@@ -138,3 +138,15 @@ fn commands_of_the_readme_run() {
     }
     assert!(Path::new(&repo("LICENSE")).exists());
 }
+
+#[test]
+fn no_product_enables_planted_faults() {
+    for of in ["accounting", "ipam", "datastore", "metrics", "controller", "cli"] {
+        let manifest = std::fs::read_to_string(repo(of).join("Cargo.toml")).expect("there");
+        let uses = manifest.lines().filter(|l| l.contains("planted") && !l.starts_with("planted = [")).count();
+        assert_eq!(uses, 0, "{of} enables planted faults");
+        assert!(!manifest.contains("default = ["), "{of} has default features");
+    }
+    let workspace = std::fs::read_to_string(repo("Cargo.toml")).expect("there");
+    assert!(!workspace.contains("planted") && workspace.contains("default-members = [\"controller\"]"));
+}
