@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use ipam::mem::Kept;
 use ipam::model::BlockKind;
@@ -73,6 +74,7 @@ pub fn row_name<K: Kept>(key: &K::Key) -> String {
 
 impl<K: Kept> Table<K> for Faulty {
     async fn get(&self, key: &K::Key) -> Result<Option<Row<K>>, StoreError> {
+        let_others_go().await;
         if K::NAME == BlockKind::NAME {
             let due = self.faults().races.iter().map(|(c, r)| (*c, r.clone())).find(|(c, _)| format!("{c:?}") == format!("{key:?}"));
             if let Some((cidr, row)) = due {
@@ -84,21 +86,25 @@ impl<K: Kept> Table<K> for Faulty {
     }
 
     async fn list(&self, select: &K::Select, fresh: Freshness) -> Result<Vec<Row<K>>, StoreError> {
+        let_others_go().await;
         Table::<K>::list(&self.store, select, fresh).await
     }
 
     async fn create(&self, key: &K::Key, value: K::Value) -> Result<Row<K>, StoreError> {
+        let_others_go().await;
         self.check::<K>(key)?;
         Table::<K>::create(&self.store, key, value).await
     }
 
     async fn update(&self, row: Row<K>) -> Result<Row<K>, StoreError> {
+        let_others_go().await;
         self.check::<K>(&row.key)?;
         self.lose_race::<K>(&row.key);
         Table::<K>::update(&self.store, row).await
     }
 
     async fn delete(&self, row: &Row<K>) -> Result<(), StoreError> {
+        let_others_go().await;
         self.check::<K>(&row.key)?;
         Table::<K>::delete(&self.store, row).await
     }
@@ -110,4 +116,17 @@ impl<K: Kept> Table<K> for Faulty {
     async fn purge(&self, row: &Row<K>) -> Result<(), StoreError> {
         Table::<K>::purge(&self.store, row).await
     }
+}
+
+/// Calls that run together take turns.
+async fn let_others_go() {
+    let mut first = true;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
