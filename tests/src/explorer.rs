@@ -30,7 +30,7 @@ const ENDLESS: usize = 2000;
 pub enum Faults {
     /// Nothing.
     None,
-    /// One of them is lost, or lands late, or its client crashes, or a cached list is old.
+    /// At most one of them is lost, or lands late, or its client crashes; and cached lists may be old.
     One,
 }
 
@@ -113,7 +113,7 @@ pub fn replay(schedule: &str) -> Result<(), String> {
     oracle::judge(&rows, &world, &mut HashSet::new())
 }
 
-/// Random schedules with any number of faults: for longer explorations than the exhaustive one.
+/// A random schedule with at most one fault, told by its number: for longer explorations than the exhaustive one.
 ///
 /// # Errors
 /// The schedule that broke a rule, and the rule.
