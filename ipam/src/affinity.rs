@@ -158,17 +158,21 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         rows.extend(plain.into_iter().filter(|r| r.key.0 == owner));
         let mut report = HostRelease::default();
         for cidr in rows.into_iter().map(|r| r.key.1) {
-            let conditions = Conditions { must_be_empty, seq: None };
-            let mut done = Err(GiveBackError::Stale);
-            for _ in 0..RETRIES {
-                done = self.release_block_affinity(&owner, cidr, conditions).await;
-                if done != Err(GiveBackError::Stale) {
-                    break;
-                }
-            }
-            report.blocks.push((cidr, done));
+            report.blocks.push((cidr, self.give_back_patiently(&owner, cidr, must_be_empty).await));
         }
         Ok(report)
+    }
+
+    /// [`release_block_affinity`](Self::release_block_affinity), again on a lost race; stale when too many were lost.
+    pub(crate) async fn give_back_patiently(&self, owner: &Owner, cidr: BlockCidr, must_be_empty: bool) -> Result<GaveBack, GiveBackError> {
+        let conditions = Conditions { must_be_empty, seq: None };
+        for _ in 0..RETRIES {
+            match self.release_block_affinity(owner, cidr, conditions).await {
+                Err(GiveBackError::Stale) => {}
+                done => return done,
+            }
+        }
+        Err(GiveBackError::Stale)
     }
 }
 

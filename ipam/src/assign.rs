@@ -14,6 +14,7 @@ use crate::block::{BlockError, HostReserve};
 use crate::clock::Clock;
 use crate::handles::CountError;
 use crate::ids::{NameError, Owner, check_handle, check_host};
+use crate::model::Config;
 use crate::modify::ModifyError;
 use crate::pools::{Family, PoolError};
 use crate::selector::Labels;
@@ -246,6 +247,11 @@ impl AutoAssign {
         }
         Ok(())
     }
+}
+
+/// The lower of the configured and the requested limit of blocks, where 0 is none; `None`: neither was set.
+pub(crate) fn block_limit(config: &Config, requested: u32) -> Option<u32> {
+    [config.max_blocks_per_host, requested].into_iter().filter(|n| *n > 0).min()
 }
 
 /// What a request got of one family.

@@ -75,21 +75,17 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let (cidr, size) = self.in_pool(cidr, false).await?;
         let owner = Owner::Host(host.into());
         for block in BlockOrder::ascending(cidr, size) {
-            self.give_back_patiently(&owner, block, must_be_empty).await?;
+            self.give_back_in_cidr(&owner, block, must_be_empty).await?;
         }
         Ok(())
     }
 
-    async fn give_back_patiently(&self, owner: &Owner, block: BlockCidr, must_be_empty: bool) -> Result<GaveBack, AffinityError> {
-        for _ in 0..RETRIES {
-            match self.release_block_affinity(owner, block, Conditions { must_be_empty, seq: None }).await {
-                Err(GiveBackError::Stale) => {}
-                Err(GiveBackError::NotEmpty) => return Err(AffinityError::NotEmpty(block)),
-                Err(e) => return Err(AffinityError::Block(block, e)),
-                Ok(done) => return Ok(done),
-            }
-        }
-        Err(AffinityError::TooManyRetries)
+    async fn give_back_in_cidr(&self, owner: &Owner, block: BlockCidr, must_be_empty: bool) -> Result<GaveBack, AffinityError> {
+        self.give_back_patiently(owner, block, must_be_empty).await.map_err(|e| match e {
+            GiveBackError::Stale => AffinityError::TooManyRetries,
+            GiveBackError::NotEmpty => AffinityError::NotEmpty(block),
+            e => AffinityError::Block(block, e),
+        })
     }
 
     /// The masked CIDR and the block size of the pool in which it lies whole.
@@ -117,7 +113,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 return Ok(());
             }
             for row in inside {
-                self.give_back_patiently(&row.key.0, row.key.1, false).await?;
+                self.give_back_in_cidr(&row.key.0, row.key.1, false).await?;
             }
         }
         Err(AffinityError::TooManyRetries)

@@ -6,7 +6,7 @@ use ipam_accounting::set::overlap;
 use ipnet::IpNet;
 
 use super::reads::Snapshot;
-use super::{AssignError, AutoAssign, DEFAULT_MAX_BLOCKS, Got, at};
+use super::{AssignError, AutoAssign, DEFAULT_MAX_BLOCKS, Got, at, block_limit};
 use crate::Ipam;
 use crate::affinity::{Conditions, GiveBackError};
 use crate::block::Block;
@@ -46,11 +46,7 @@ impl Work<'_> {
     }
 
     fn cap(&self) -> u32 {
-        match (self.seen.config.max_blocks_per_host, self.args.max_blocks) {
-            (0, 0) => DEFAULT_MAX_BLOCKS,
-            (0, n) | (n, 0) => n,
-            (a, b) => a.min(b),
-        }
+        block_limit(&self.seen.config, self.args.max_blocks).unwrap_or(DEFAULT_MAX_BLOCKS)
     }
 
     /// The owner's rows of blocks that the request may draw from (D-5), whatever their state.
@@ -153,12 +149,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     async fn give_up_deselected(&self, work: &Work<'_>) {
         let rows = work.seen.rows.iter().filter(|r| Family::of(r.key.1.net()) == work.family);
         for row in rows.filter(|r| work.claim.gives_up(r.key.1, &work.seen.node)) {
-            for _ in 0..RETRIES {
-                let done = self.release_block_affinity(&work.owner, row.key.1, Conditions { must_be_empty: true, seq: None }).await;
-                if done != Err(GiveBackError::Stale) {
-                    break;
-                }
-            }
+            drop(self.give_back_patiently(&work.owner, row.key.1, true).await);
         }
     }
 

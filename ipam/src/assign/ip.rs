@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipam_accounting::facts::Attrs;
 use ipam_accounting::set::overlap;
 
-use super::AssignError;
 use super::family::claim_error;
+use super::{AssignError, block_limit};
 use crate::Ipam;
 use crate::block::{BlockError, HostReserve};
 use crate::claim::ClaimError;
@@ -211,11 +211,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let owner = args.owner();
         let rows = self.list::<AffinityKind>(Rows::Of(owner.clone()), Freshness::Latest).await?;
         let known = rows.iter().find(|r| r.key.1 == cidr).cloned();
-        let limit = match (config.max_blocks_per_host, args.max_blocks) {
-            (0, 0) => None,
-            (0, n) | (n, 0) => Some(n),
-            (a, b) => Some(a.min(b)),
-        };
+        let limit = block_limit(config, args.max_blocks);
         if known.is_none() {
             if !config.auto_allocate_blocks {
                 return Err(AssignError::AutoAllocateOff);
