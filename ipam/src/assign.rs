@@ -3,9 +3,11 @@
 mod family;
 mod ip;
 mod reads;
+mod turns;
 
 pub use ip::AssignIp;
 pub use reads::Snapshot;
+pub(crate) use turns::Turns;
 
 use ipam_accounting::facts::Attrs;
 use ipnet::IpNet;

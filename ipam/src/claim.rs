@@ -41,7 +41,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         cidr: BlockCidr,
         reserve: Option<&HostReserve>,
         row: Option<Row<AffinityKind>>,
-    ) -> Result<Row<BlockKind>, ClaimError> {
+    ) -> Result<Claimed, ClaimError> {
         let row = self.pending_row(owner, cidr, row).await?;
         let now = self.clock.now();
         let born = now.timestamp_nanos_opt().unwrap_or(i64::MAX);
@@ -62,8 +62,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
             Err(e) => return Err(ClaimError::Store(e)),
         };
-        self.confirm(row).await?;
-        Ok(block)
+        Ok(Claimed { row: self.confirm(row).await?, block })
     }
 
     /// The owner's row in state pending; one that is confirmed stays so.
@@ -109,17 +108,16 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Table::<K>::create(&self.store, key, value).await
     }
 
-    async fn confirm(&self, row: Row<AffinityKind>) -> Result<(), ClaimError> {
+    async fn confirm(&self, row: Row<AffinityKind>) -> Result<Row<AffinityKind>, ClaimError> {
         let key = row.key.clone();
         let value = Affinity { state: AffinityState::Confirmed, indexed: true };
         match Table::<AffinityKind>::update(&self.store, Row { value, ..row }).await {
-            Ok(_) => Ok(()),
             Err(e @ (StoreError::Conflict | StoreError::Absent)) => {
                 // Another process of this host may have done it.
                 let there = Table::<AffinityKind>::get(&self.store, &key).await?;
-                if there.is_some_and(|r| r.value.state == AffinityState::Confirmed) { Ok(()) } else { Err(stale(e)) }
+                there.filter(|r| r.value.state == AffinityState::Confirmed).ok_or_else(|| stale(e))
             }
-            Err(e) => Err(ClaimError::Store(e)),
+            done => done.map_err(ClaimError::Store),
         }
     }
 
@@ -171,6 +169,13 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         }
         Ok((claimed, failed))
     }
+}
+
+/// A block that was claimed, and the row that says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) row: Row<AffinityKind>,
+    pub(crate) block: Row<BlockKind>,
 }
 
 /// What an affinity row of ours leads to.

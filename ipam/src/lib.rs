@@ -64,17 +64,19 @@ pub use store::{Datastore, Event, Extra, Freshness, Kind, Revision, Row, StoreEr
 
 /// The library: operations over a store, with a clock.
 ///
-/// Cheap to clone where the store is. It holds no state: two instances over one store are two clients.
+/// Cheap to clone where the store is. Clones are one client, whose assignments for one host and family take turns; two
+/// instances over one store are two clients. Between calls it holds no state.
 #[derive(Clone, Debug)]
 pub struct Ipam<S, C> {
     pub(crate) store: S,
     pub(crate) clock: C,
+    pub(crate) turns: std::sync::Arc<assign::Turns>,
 }
 
 impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// Operations over `store`, with the time of `clock`.
     pub fn new(store: S, clock: C) -> Self {
-        Self { store, clock }
+        Self { store, clock, turns: Default::default() }
     }
 
     /// The store.

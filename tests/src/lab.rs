@@ -13,7 +13,10 @@ use ipam::model::{
     ReservationKind,
 };
 use ipam::store::{Extra, Revision, Row, Uid};
-use ipam::{AssignError, Assigned, AutoAssign, Block, BlockCidr, Clock as _, Family, HandleId, HostReserve, Ipam, MemStore, Release};
+use ipam::{
+    AssignError, Assigned, AutoAssign, Block, BlockCidr, Clock as _, Family, HandleId, HostReserve, Ipam, MemStore, Owner, Release,
+    Snapshot,
+};
 use ipam_operator::run::SimClock;
 use ipnet::IpNet;
 
@@ -133,6 +136,23 @@ impl Lab {
         let known = self.store.peek::<K>(&key).map(|(r, _)| r.uid);
         let uid = known.unwrap_or_else(|| Uid(format!("lab-{}", self.rows.get())));
         self.store.put::<K>(Row { key, value, revision: Revision(format!("lab-{}", self.rows.get())), uid, extra: Extra::NONE }, false);
+    }
+
+    /// Another client of the store: another process.
+    pub fn client(&self) -> Ipam<Faulty, Arc<SimClock>> {
+        Ipam::new(self.faulty.clone(), self.clock.clone())
+    }
+
+    /// What the caller's own watch knows of a host.
+    pub fn snapshot(&self, host: &str) -> Snapshot {
+        let rows = |owner: &Owner| self.store.rows::<AffinityKind>().into_iter().filter(|r| r.key.0 == *owner).collect();
+        Snapshot {
+            config: self.store.peek::<ConfigKind>(&()).map_or_else(Config::default, |(r, _)| r.value),
+            node: self.store.peek::<NodeKind>(&host.to_owned()).map(|(r, _)| r.value.labels).unwrap_or_default(),
+            pools: self.store.rows::<PoolKind>(),
+            reserved: self.store.rows::<ReservationKind>().iter().flat_map(|r| r.value.set().nets().collect::<Vec<_>>()).collect(),
+            rows: rows(&Owner::Host(host.into())),
+        }
     }
 
     /// Runs a request.

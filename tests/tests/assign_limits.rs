@@ -1,10 +1,9 @@
-//! Limits, explicit addresses, other hosts' blocks, requested pools, caps, and what calls cost (LIM, ASN, RCL, POOL, CAP, HDL).
+//! Limits, explicit addresses, other hosts' blocks, requested pools and caps (LIM, ASN, RCL, POOL, CAP, HDL).
 
 use futures::executor::block_on;
-use ipam::mem::Verb;
-use ipam::model::{AffinityKind, BlockKind, HandleKind, NodeKind, PoolKind};
+use ipam::model::{AffinityKind, BlockKind, HandleKind, PoolKind};
 use ipam::store::StoreError;
-use ipam::{AssignError, AssignIp, AutoAssign, Family, HandleId, Owner, Snapshot};
+use ipam::{AssignError, AssignIp, AutoAssign, Family, HandleId, Owner};
 use ipam_tests::faulty::row_name;
 use ipam_tests::lab::{Lab, all_in, cidr, ip, net, want};
 use ipnet::IpNet;
@@ -263,47 +262,6 @@ fn cap_01_cap_02_cap_03_cap_04_cap_06_cap_07_cap_08_cap_09_cap_10_hdl_03_hdl_04_
     );
     block_on(lab.ipam.release_by_handle(&HandleId::new("ten"))).expect("released");
     assert_eq!(lab.count("ten"), None, "HDL-03");
-    lab.assert_clean();
-}
-
-#[test]
-fn the_table_of_requests_of_the_library() {
-    let lab = Lab::new(&["10.0.0.0/24"], &["a"]);
-    let before = lab.store.requests();
-    lab.ips(&want("a", 1).handle("h1"));
-    assert!(lab.requests_since(&before) <= 14, "first block: {} requests", lab.requests_since(&before));
-    let before = lab.store.requests();
-    lab.ips(&want("a", 1).handle("h2"));
-    assert!(lab.requests_since(&before) <= 8, "block at hand: {} requests", lab.requests_since(&before));
-    // With a snapshot: GET block, POST handle, PUT block.
-    let snapshot = Snapshot {
-        config: ipam::Config::default(),
-        node: lab.store.rows::<NodeKind>()[0].value.labels.clone(),
-        pools: lab.store.rows::<PoolKind>(),
-        reserved: Default::default(),
-        rows: lab.store.rows::<AffinityKind>(),
-    };
-    let before = lab.store.requests();
-    lab.ips(&want("a", 1).handle("h3").snapshot(snapshot));
-    assert_eq!(lab.requests_since(&before), 3);
-    let before = lab.store.requests();
-    block_on(lab.ipam.utilization(&[])).expect("read");
-    assert_eq!(lab.requests_since(&before), 3);
-    // Bulk: 600 addresses, a handle each.
-    let lab = Lab::new(&["10.0.0.0/20"], &["a"]);
-    let ips: Vec<_> = (0..600).map(|n| (lab.ips(&want("a", 1).handle(&format!("h{n}")))[0], format!("h{n}"))).collect();
-    let releases: Vec<ipam::Release> = ips
-        .iter()
-        .map(|(ip, h)| {
-            let block = lab.block_of(*ip);
-            ipam::Release::exact(*ip, Some(h), block.seq_of(block.cidr.ordinal(*ip).expect("inside")), Some(block.cidr))
-        })
-        .collect();
-    let before = lab.store.requests();
-    let report = block_on(lab.ipam.release_ips(&releases)).expect("released");
-    assert!(report.outcomes.values().all(|o| *o == ipam::Outcome::Released));
-    let requests = lab.requests_since(&before);
-    assert!(requests <= 600 + 3 * 10 + 4, "{requests} requests, {:?}", lab.store.requests().get(&(Verb::Get, "IPAMHandle")));
     lab.assert_clean();
 }
 

@@ -6,15 +6,16 @@ use ipam_accounting::set::overlap;
 use ipnet::IpNet;
 
 use super::reads::Snapshot;
+use super::turns::{Lists, Span, Turn};
 use super::{AssignError, AutoAssign, DEFAULT_MAX_BLOCKS, Got, at, block_limit};
 use crate::Ipam;
 use crate::affinity::{Conditions, GiveBackError};
 use crate::block::Block;
-use crate::claim::{ClaimError, Owned};
+use crate::claim::{ClaimError, Claimed, Owned};
 use crate::clock::{Clock, Time};
 use crate::handles::CountError;
 use crate::ids::{BlockCidr, Owner};
-use crate::model::{AffinityKind, BlockKind};
+use crate::model::{AffinityKind, AffinityState, BlockKind};
 use crate::modify::{ModifyError, RETRIES};
 use crate::order::BlockOrder;
 use crate::planted::{Planted, planted};
@@ -34,6 +35,10 @@ struct Work<'a> {
     family: Family,
     owner: Owner,
     seen: Snapshot,
+    /// When that was read; the caller's own snapshot has none.
+    read: Option<Span>,
+    /// The owner's block that was written last.
+    last: Option<Row<BlockKind>>,
     claim: PoolClaim,
     got: Got,
     /// Blocks that were tried and had nothing left.
@@ -55,6 +60,13 @@ impl Work<'_> {
         self.seen.rows.iter().filter(mine).cloned().collect()
     }
 
+    /// The block of a row, if it was written last and has room. One that seems full is read: addresses may have come back.
+    fn remembered(&mut self, row: &Row<AffinityKind>, now: Time) -> Option<Row<BlockKind>> {
+        let confirmed = matches!(row.value.state, AffinityState::Confirmed | AffinityState::Old);
+        let last = self.last.take_if(|last| confirmed && last.key == row.key.1)?;
+        (collected(&last.value, now, self).free(&self.seen.reserved) > 0).then_some(last)
+    }
+
     fn strict(&self) -> Option<&Owner> {
         self.seen.config.strict_affinity.then_some(&self.owner)
     }
@@ -71,21 +83,35 @@ enum Took {
 impl<S: Datastore, C: Clock> Ipam<S, C> {
     pub(super) async fn assign_family(&self, args: &AutoAssign, family: Family) -> Result<Got, AssignError> {
         let owner = args.owner();
-        let seen = match &args.snapshot {
-            Some(snapshot) => snapshot.clone(),
-            None => self.read_all(&owner, args.fresh).await?,
-        };
+        let mut turn = self.turns.wait(&owner, family).await;
+        let (seen, read) = self.first_reading(args, &owner, &mut turn).await?;
         let claim = self.qualified(args, family, &seen)?;
         let reserved_by = args.reserve[at(family)].as_ref().map(|r| r.handle.clone());
         let got = Got { requested: args.num[at(family)], reserved_by, ..Got::default() };
-        let mut work = Work { args, family, owner, seen, claim, got, tried: BTreeSet::new() };
-        if let Err(e) = self.fill(&mut work).await {
-            if let AssignError::BlockLimit(_) = e {
-                work.got.say(e.to_string());
+        let mut work = Work { args, family, owner, seen, read, last: turn.take_block(), claim, got, tried: BTreeSet::new() };
+        match self.fill(&mut work, &turn).await {
+            Ok(()) => turn.leave(work.read.map(|span| Lists { seen: work.seen, span }), work.last),
+            Err(e) => {
+                if let AssignError::BlockLimit(_) = e {
+                    work.got.say(e.to_string());
+                }
+                work.got.stopped = Some(e);
             }
-            work.got.stopped = Some(e);
         }
         Ok(work.got)
+    }
+
+    /// The caller's snapshot, or what the call before this one read, or a reading of its own.
+    async fn first_reading(&self, args: &AutoAssign, owner: &Owner, turn: &mut Turn) -> Result<(Snapshot, Option<Span>), AssignError> {
+        if let Some(snapshot) = &args.snapshot {
+            return Ok((snapshot.clone(), None));
+        }
+        if let Some(Lists { seen, span }) = turn.take_lists(args.fresh) {
+            return Ok((seen, Some(span)));
+        }
+        let began = turn.came();
+        let seen = self.read_all(owner, args.fresh).await?;
+        Ok((seen, Some(turn.since(began))))
     }
 
     fn qualified(&self, args: &AutoAssign, family: Family, seen: &Snapshot) -> Result<PoolClaim, AssignError> {
@@ -104,32 +130,32 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(qualify(&seen.pools, &wanted)?)
     }
 
-    async fn fill(&self, work: &mut Work<'_>) -> Result<(), AssignError> {
+    async fn fill(&self, work: &mut Work<'_>, turn: &Turn) -> Result<(), AssignError> {
         self.give_up_deselected(work).await;
         if self.fill_owned(work).await? {
             return Ok(());
         }
         // New blocks, other hosts' blocks and "no space" are decided on what is certain (D-61).
-        let own_reading = work.args.snapshot.is_none();
+        let own_reading = work.read.is_some_and(|read| turn.covers(read));
+        let began = turn.came();
         let (seen, mut blocks) = self.read_again(&work.owner, &work.seen, own_reading).await?;
         work.claim = self.qualified(work.args, work.family, &seen)?;
         work.seen = seen;
+        work.read = Some(turn.since(began));
         if self.fill_owned(work).await? {
             return Ok(());
         }
-        let mut claims = 0;
         while work.missing() > 0 {
             let begun = self.begun(work, &blocks).await?;
             let limit = work.cap();
             // Finishing a claim that was begun is not a new claim (D-63).
-            if begun.is_none() && work.owned().len() + claims >= limit as usize {
+            if begun.is_none() && work.owned().len() >= limit as usize {
                 return Err(AssignError::BlockLimit(limit));
             }
             if begun.is_none() && !work.seen.config.auto_allocate_blocks {
                 return Err(AssignError::AutoAllocateOff);
             }
             let Some(row) = self.new_block(work, &mut blocks).await? else { break };
-            claims += 1;
             if self.take(work, row.key, Some(row), true).await? {
                 return Ok(());
             }
@@ -165,7 +191,11 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
             let mut row = row;
             for _ in 0..RETRIES {
-                match self.owned_block(&work.owner, &row).await {
+                let found = match work.remembered(&row, self.clock.now()) {
+                    Some(block) => Ok(Owned::Usable(Box::new(block))),
+                    None => self.owned_block(&work.owner, &row).await,
+                };
+                match found {
                     Ok(Owned::Usable(block)) => {
                         work.tried.insert(cidr);
                         if self.take(work, cidr, Some(*block), true).await? {
@@ -222,12 +252,13 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
             let known = work.seen.rows.iter().find(|r| r.key.1 == cidr).cloned();
             match self.claim_block(&work.owner, cidr, reserve, known).await {
-                Ok(row) => {
+                Ok(Claimed { row, block }) => {
                     blocks.retain(|b| b.key != cidr);
-                    blocks.push(row.clone());
+                    blocks.push(block.clone());
                     work.seen.rows.retain(|r| r.key.1 != cidr);
+                    work.seen.rows.push(row);
                     work.tried.insert(cidr);
-                    return Ok(Some(row));
+                    return Ok(Some(block));
                 }
                 // Somebody else was faster, or is at it: this block is theirs for this call.
                 Err(ClaimError::Lost | ClaimError::Stale) => {
@@ -379,14 +410,15 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 continue;
             }
             block.seq += 1;
-            match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await.map(drop).or_else(as_done) {
-                Ok(()) => {
+            match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await.map(Some).or_else(as_done) {
+                Ok(written) => {
                     if let Some(handle) = work.args.handle.as_deref().filter(|_| planted(Planted::CountAfterWrite)) {
                         *counted += more;
                         drop(self.count_up(handle, cidr, more, None).await);
                     }
                     *counted -= if handle.is_some() { taken.len() as i64 } else { 0 };
                     work.got.ips.extend(taken);
+                    work.last = written.filter(|_| affine);
                     return Ok(Took::Some);
                 }
                 Err(StoreError::Conflict | StoreError::Absent | StoreError::Exists) => {}
@@ -450,10 +482,13 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         crate::ids::check_host(&args.host)?;
         let args = AutoAssign { intended_use: "Workload".into(), namespace: None, ..args.clone() };
         let owner = args.owner();
+        let mut turn = self.turns.wait(&owner, family).await;
+        turn.forget();
         let before = self.read_all(&owner, args.fresh).await?;
         let (seen, mut blocks) = self.read_again(&owner, &before, true).await?;
         let claim = self.qualified(&args, family, &seen)?;
-        let mut work = Work { args: &args, family, owner, seen, claim, got: Got::default(), tried: BTreeSet::new() };
+        let (got, tried) = (Got::default(), BTreeSet::new());
+        let mut work = Work { args: &args, family, owner, seen, read: None, last: None, claim, got, tried };
         self.give_up_deselected(&work).await;
         for row in work.owned() {
             if let Ok(Owned::Usable(block)) = self.owned_block(&work.owner, &row).await {
@@ -492,9 +527,9 @@ fn collected(block: &Block, now: Time, work: &Work<'_>) -> Block {
 }
 
 /// What an error of a block write means.
-fn as_done(e: StoreError) -> Result<(), StoreError> {
+fn as_done(e: StoreError) -> Result<Option<Row<BlockKind>>, StoreError> {
     match e {
-        StoreError::Unavailable(_) if planted(Planted::UnknownIsDone) => Ok(()),
+        StoreError::Unavailable(_) if planted(Planted::UnknownIsDone) => Ok(None),
         e => Err(e),
     }
 }

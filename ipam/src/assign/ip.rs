@@ -108,6 +108,8 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         if let Some(handle) = &args.handle {
             check_handle(handle)?;
         }
+        let mut turn = self.turns.wait(&args.owner(), Family::of_ip(args.ip)).await;
+        turn.forget();
         let pools = self.list::<PoolKind>((), Freshness::Latest).await?;
         let (pool, cidr) = pool_for_assign(&pools, args.ip, args.intended_use.as_deref())?;
         let config = self.get_config().await?;
@@ -235,7 +237,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
         }
         match self.claim_block(&owner, cidr, args.reserve.as_ref(), known).await {
-            Ok(row) => Ok(Some(row)),
+            Ok(claimed) => Ok(Some(claimed.block)),
             // Read the block that is there now: not strict, anybody's will do (ASN-17).
             Err(ClaimError::Lost | ClaimError::Stale) => Ok(None),
             Err(e) => Err(claim_error(e)),
