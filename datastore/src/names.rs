@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD, HEXLOWER};
 use ipam::ids::Owner;
+use ipam::model::Rows;
 use ipnet::IpNet;
 use sha2::Digest as _;
 
@@ -50,11 +51,22 @@ pub fn handle_name(id: &str) -> String {
     id.to_lowercase()
 }
 
+fn hostname_hash(owner: &Owner) -> String {
+    BASE32_NOPAD.encode(&sha3::Sha3_256::digest(owner.name()))
+}
+
 /// The three labels of an affinity.
 pub fn affinity_labels(owner: &Owner, cidr: IpNet) -> BTreeMap<String, String> {
-    let hash = BASE32_NOPAD.encode(&sha3::Sha3_256::digest(owner.name()));
     let version = if matches!(cidr, IpNet::V6(_)) { "6" } else { "4" };
-    [(LABEL_HASH, hash), (LABEL_TYPE, owner.kind().into()), (LABEL_VERSION, version.into())].map(|(k, v)| (k.to_owned(), v)).into()
+    [(LABEL_HASH, hostname_hash(owner)), (LABEL_TYPE, owner.kind().into()), (LABEL_VERSION, version.into())].map(|(k, v)| (k.to_owned(), v)).into()
+}
+
+/// Label selector of a list of affinities; `None`: all are listed, and the caller sorts out (rows without labels, or with wrong
+/// ones, cannot be asked for).
+pub fn affinity_selector(rows: &Rows) -> Option<String> {
+    let Rows::Of(owner) = rows else { return None };
+    let labels = [(LABEL_HASH, hostname_hash(owner)), (LABEL_TYPE, owner.kind().into())];
+    Some(labels.map(|(key, value)| format!("{key}={value}")).join(","))
 }
 
 /// Why a VM has no handle id.
@@ -129,6 +141,26 @@ mod tests {
         let other = affinity_labels(&Owner::Virtual("node-b".into()), block("2001:db8::/122"));
         assert_ne!(labels[LABEL_HASH], other[LABEL_HASH]);
         assert_eq!((other[LABEL_TYPE].as_str(), other[LABEL_VERSION].as_str()), ("virtual", "6"));
+    }
+
+    #[test]
+    fn upg_09_upg_10_lists_by_owner_ask_for_labels() {
+        assert_eq!(
+            (LABEL_HASH, LABEL_TYPE, LABEL_VERSION),
+            ("projectcalico.org/hostname-hash", "projectcalico.org/affinity-type", "projectcalico.org/ip-version")
+        );
+        assert_eq!((affinity_selector(&Rows::All), affinity_selector(&Rows::NotIndexed)), (None, None));
+        let owners = [Owner::Host("node-a".into()), Owner::Host("node-b".into()), Owner::Virtual("node-a".into())];
+        for wanted in &owners {
+            let selector = affinity_selector(&Rows::Of(wanted.clone())).expect("by labels");
+            for there in &owners {
+                for cidr in ["10.0.0.0/26", "fd00::/122"] {
+                    let labels = affinity_labels(there, block(cidr));
+                    let selected = selector.split(',').filter_map(|l| l.split_once('=')).all(|(k, v)| labels[k] == v);
+                    assert_eq!(selected, wanted == there, "{wanted} {there}");
+                }
+            }
+        }
     }
 
     #[test]

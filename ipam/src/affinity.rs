@@ -6,7 +6,7 @@ pub use by_cidr::AffinityError;
 
 use crate::block::Block;
 use crate::clock::Clock;
-use crate::ids::{BlockCidr, Owner};
+use crate::ids::{BlockCidr, NameError, Owner, check_host};
 use crate::model::{Affinity, AffinityKind, AffinityState, BlockKind, Rows};
 use crate::modify::RETRIES;
 use crate::planted::{Planted, planted};
@@ -40,6 +40,9 @@ pub enum GaveBack {
 /// Why a block was not given back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GiveBackError {
+    /// An argument cannot be used; nothing was read.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// It is not empty; nothing was written. Look again later.
     #[error("the block is not empty")]
     NotEmpty,
@@ -82,17 +85,20 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// # Errors
     /// See [`GiveBackError`].
     pub async fn release_block_affinity(&self, owner: &Owner, cidr: BlockCidr, conditions: Conditions) -> Result<GaveBack, GiveBackError> {
+        check_host(owner.name())?;
         let config = self.get_config().await?;
         let key = (owner.clone(), cidr);
         let row = Table::<AffinityKind>::get(&self.store, &key).await?;
         let Some(block) = Table::<BlockKind>::get(&self.store, &cidr).await? else {
             return self.drop_row(row, GaveBack::Row).await;
         };
-        if block.value.affinity.as_deref() != Some(owner.to_string().as_str()) {
-            return self.drop_row(row, GaveBack::NotOurs).await;
-        }
         let mut seen = block.value.clone();
         seen.collect(self.clock.now(), config.cooldown());
+        // An empty block of nobody goes with the row that still names it (AFF-05).
+        let leftover = block.value.affinity.is_none() && row.is_some() && seen.is_empty();
+        if !leftover && block.value.affinity.as_deref() != Some(owner.to_string().as_str()) {
+            return self.drop_row(row, GaveBack::NotOurs).await;
+        }
         if conditions.seq.is_some_and(|seq| seq != block.value.seq) {
             return Err(GiveBackError::Stale);
         }
@@ -142,7 +148,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     ///
     /// # Errors
     /// See [`release_host`](Self::release_host).
-    pub async fn remove_host(&self, host: &str) -> Result<HostRelease, StoreError> {
+    pub async fn remove_host(&self, host: &str) -> Result<HostRelease, AffinityError> {
         self.release_host(host, false).await
     }
 
@@ -150,17 +156,22 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// stop the rest; lost races are tried again.
     ///
     /// # Errors
-    /// The rows could not be listed; nothing was written.
-    pub async fn release_host(&self, host: &str, must_be_empty: bool) -> Result<HostRelease, StoreError> {
+    /// The host's name cannot be used, or the rows could not be listed; nothing was written.
+    pub async fn release_host(&self, host: &str, must_be_empty: bool) -> Result<HostRelease, AffinityError> {
+        check_host(host)?;
         let owner = Owner::Host(host.into());
-        let mut rows = Table::<AffinityKind>::list(&self.store, &Rows::Of(owner.clone()), Freshness::Latest).await?;
-        let plain = Table::<AffinityKind>::list(&self.store, &Rows::NotIndexed, Freshness::Latest).await?;
+        let mut rows = self.affinities(&Rows::Of(owner.clone())).await?;
+        let plain = self.affinities(&Rows::NotIndexed).await?;
         rows.extend(plain.into_iter().filter(|r| r.key.0 == owner));
         let mut report = HostRelease::default();
         for cidr in rows.into_iter().map(|r| r.key.1) {
             report.blocks.push((cidr, self.give_back_patiently(&owner, cidr, must_be_empty).await));
         }
         Ok(report)
+    }
+
+    async fn affinities(&self, select: &Rows) -> Result<Vec<Row<AffinityKind>>, AffinityError> {
+        Table::<AffinityKind>::list(&self.store, select, Freshness::Latest).await.map_err(AffinityError::Store)
     }
 
     /// [`release_block_affinity`](Self::release_block_affinity), again on a lost race; stale when too many were lost.

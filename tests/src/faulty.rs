@@ -13,6 +13,10 @@ use ipam::{BlockCidr, MemStore};
 struct Faults {
     /// Writes that fail: `Kind key`.
     writes: BTreeMap<String, StoreError>,
+    /// Writes that fail once.
+    once: BTreeMap<String, StoreError>,
+    /// Readings that fail: `Kind key`, lists `Kind`.
+    reads: BTreeMap<String, StoreError>,
     /// Blocks that somebody else writes right after the next reading of them.
     races: BTreeMap<BlockCidr, Row<BlockKind>>,
     /// Blocks that somebody else touches right before our next write of them.
@@ -44,6 +48,16 @@ impl Faulty {
         }
     }
 
+    /// Lets the next write of a row fail.
+    pub fn fail_once(&self, row: String, error: StoreError) {
+        self.faults().once.insert(row, error);
+    }
+
+    /// Lets readings of a row, or lists of a kind, fail.
+    pub fn fail_reading(&self, row: String, error: StoreError) {
+        self.faults().reads.insert(row, error);
+    }
+
     /// Lets somebody else replace a block before the next reading of it by us.
     pub fn race(&self, row: Row<BlockKind>) {
         self.faults().races.insert(row.key, row);
@@ -63,7 +77,13 @@ impl Faulty {
     }
 
     fn check<K: Kept>(&self, key: &K::Key) -> Result<(), StoreError> {
-        self.faults().writes.get(&row_name::<K>(key)).map_or(Ok(()), |e| Err(e.clone()))
+        let mut faults = self.faults();
+        let once = faults.once.remove(&row_name::<K>(key));
+        once.or_else(|| faults.writes.get(&row_name::<K>(key)).cloned()).map_or(Ok(()), Err)
+    }
+
+    fn check_reading(&self, row: &str) -> Result<(), StoreError> {
+        self.faults().reads.get(row).map_or(Ok(()), |e| Err(e.clone()))
     }
 }
 
@@ -75,6 +95,7 @@ pub fn row_name<K: Kept>(key: &K::Key) -> String {
 impl<K: Kept> Table<K> for Faulty {
     async fn get(&self, key: &K::Key) -> Result<Option<Row<K>>, StoreError> {
         let_others_go().await;
+        self.check_reading(&row_name::<K>(key))?;
         if K::NAME == BlockKind::NAME {
             let due = self.faults().races.iter().map(|(c, r)| (*c, r.clone())).find(|(c, _)| format!("{c:?}") == format!("{key:?}"));
             if let Some((cidr, row)) = due {
@@ -87,6 +108,7 @@ impl<K: Kept> Table<K> for Faulty {
 
     async fn list(&self, select: &K::Select, fresh: Freshness) -> Result<Vec<Row<K>>, StoreError> {
         let_others_go().await;
+        self.check_reading(K::NAME)?;
         Table::<K>::list(&self.store, select, fresh).await
     }
 

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use chrono::TimeDelta;
 use futures::executor::block_on;
@@ -226,6 +228,21 @@ impl Lab {
         let findings = ipam::audit::audit(&snapshot, None, self.clock.now() + TimeDelta::seconds(1));
         let problems: Vec<_> = findings.into_iter().filter(ipam::audit::Finding::is_problem).collect();
         assert_eq!(problems, [], "the store is inconsistent");
+    }
+}
+
+/// Lets a call go on for so many round trips; it must not end.
+pub fn go<F: Future>(call: &mut Pin<&mut F>, trips: usize) {
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..trips {
+        assert!(call.as_mut().poll(&mut context).is_pending(), "under way");
+    }
+}
+
+/// Lets a call go on until the store is as described; it must not end before.
+pub fn go_until<F: Future>(call: &mut Pin<&mut F>, there: impl Fn() -> bool) {
+    while !there() {
+        go(call, 1);
     }
 }
 

@@ -1,17 +1,40 @@
 //! Many calls at once, taking turns at every store call (RACE). Every order of two is the explorer's business.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 use futures::executor::block_on;
 use futures::future::join_all;
-use ipam::HandleId;
-use ipam::model::BlockKind;
-use ipam_tests::lab::{Lab, net, want};
+use ipam::affinity::{Conditions, GiveBackError};
+use ipam::mem::Verb;
+use ipam::model::{Affinity, AffinityKind, AffinityState, BlockKind};
+use ipam::store::StoreError;
+use ipam::{AssignIp, Block, BlockCidr, Clock as _, HandleId, Owner};
+use ipam_tests::faulty::row_name;
+use ipam_tests::lab::{Lab, cidr, go_until, ip, net, want};
 
 /// Every affinity is confirmed, and is its block's owner's.
 fn matching(lab: &Lab) {
     let blocks: BTreeSet<String> = lab.blocks().into_iter().map(|(cidr, owner)| format!("{owner} {cidr} confirmed")).collect();
     assert_eq!(lab.rows().into_iter().collect::<BTreeSet<_>>(), blocks);
+}
+
+const BLOCK: &str = "10.0.0.0/26";
+
+fn key(host: &str) -> (Owner, BlockCidr) {
+    (Owner::Host(host.into()), cidr(BLOCK))
+}
+
+/// Another process writes the row.
+fn set_row(lab: &Lab, host: &str, state: AffinityState) {
+    lab.put::<AffinityKind>(key(host), Affinity { state, indexed: true });
+}
+
+/// Another process makes the block.
+fn make_block(lab: &Lab, host: &str) {
+    let block = Block::new(cidr(BLOCK), None, lab.clock.now().timestamp_nanos_opt().expect("in range")).expect("fits");
+    lab.store.take::<BlockKind>(&cidr(BLOCK));
+    lab.put::<BlockKind>(cidr(BLOCK), Block { affinity: Some(format!("host:{host}")), ..block });
 }
 
 #[test]
@@ -37,7 +60,8 @@ fn race_01_twice_as_many_hosts_as_blocks() {
 fn race_02_rbh_09_one_host_four_at_once() {
     let lab = Lab::new(&["10.0.0.0/25"], &["a"]);
     let request = want("a", 1).handle("h");
-    let got = block_on(join_all((0..4).map(|_| lab.ipam.auto_assign(&request))));
+    let processes: Vec<_> = (0..4).map(|_| lab.client()).collect();
+    let got = block_on(join_all(processes.iter().map(|ipam| ipam.auto_assign(&request))));
     let ips: BTreeSet<_> = got.into_iter().flat_map(|g| g.expect("assigned").v4.expect("asked for").ips).map(|n| n.addr()).collect();
     assert_eq!((ips.len(), lab.count("h")), (4, Some(4)));
     assert!(lab.blocks().len() <= 2);
@@ -62,4 +86,87 @@ fn race_03_four_claims_of_one_cidr_by_one_host() {
     let given = block_on(join_all((0..4).map(|_| lab.ipam.release_affinity(net("10.0.0.0/22"), "a", false))));
     assert!(given.iter().all(Result::is_ok), "{given:?}");
     assert!(lab.rows().is_empty() && lab.blocks().is_empty());
+}
+
+#[test]
+fn race_04_a_claim_that_loses_to_a_give_back_looks_again() {
+    let lab = Lab::new(&[BLOCK], &["a"]);
+    let mut claim = pin!(lab.ipam.claim_affinity(net(BLOCK), "a"));
+    go_until(&mut claim, || lab.block(BLOCK).is_some());
+    assert_eq!(lab.rows(), ["host:a 10.0.0.0/26 pending"]);
+    set_row(&lab, "a", AffinityState::PendingDeletion);
+    lab.store.take::<BlockKind>(&cidr(BLOCK));
+    let updates = |lab: &Lab| lab.store.requests().get(&(Verb::Update, "BlockAffinity")).copied().unwrap_or(0);
+    let before = updates(&lab);
+    go_until(&mut claim, || updates(&lab) > before);
+    assert_eq!(lab.rows(), ["host:a 10.0.0.0/26 pendingDeletion"], "not confirmed: the block is gone");
+    assert_eq!(block_on(claim).map(|(claimed, _)| claimed.len()), Ok(1), "claimed anew");
+    assert_eq!(lab.blocks().len(), 1);
+    matching(&lab);
+}
+
+#[test]
+fn race_05_a_give_back_that_loses_to_a_claim_deletes_nothing() {
+    let lab = Lab::new(&[BLOCK], &["a"]);
+    set_row(&lab, "a", AffinityState::Confirmed);
+    make_block(&lab, "a");
+    let (owner, block) = key("a");
+    let mut release = pin!(lab.ipam.release_block_affinity(&owner, block, Conditions::default()));
+    go_until(&mut release, || lab.rows() == ["host:a 10.0.0.0/26 pendingDeletion"]);
+    lab.wait_ms(1);
+    set_row(&lab, "a", AffinityState::Pending);
+    make_block(&lab, "a");
+    assert_eq!(block_on(release), Err(GiveBackError::Stale));
+    assert_eq!((lab.rows(), lab.blocks().len()), (vec!["host:a 10.0.0.0/26 pending".to_owned()], 1));
+}
+
+#[test]
+fn race_06_two_hosts_one_block_and_a_clean_up_that_fails() {
+    let lab = Lab::new(&[BLOCK], &["a", "b"]);
+    let request = want("a", 1);
+    let mut call = pin!(lab.ipam.auto_assign(&request));
+    go_until(&mut call, || !lab.rows().is_empty());
+    set_row(&lab, "b", AffinityState::Confirmed);
+    make_block(&lab, "b");
+    lab.faulty.fail_once(row_name::<AffinityKind>(&key("a")), StoreError::Refused("no".into()));
+    let got = block_on(call).expect("borrowed").v4.expect("asked for");
+    assert_eq!(got.ips, [net("10.0.0.0/26")]);
+    assert_eq!(lab.rows(), ["host:a 10.0.0.0/26 pending", "host:b 10.0.0.0/26 confirmed"]);
+    assert_eq!(lab.ips(&want("a", 1)), [ip("10.0.0.1")]);
+    assert_eq!((lab.rows(), lab.blocks()), (vec!["host:b 10.0.0.0/26 confirmed".into()], vec![(BLOCK.into(), "host:b".into())]));
+    lab.assert_clean();
+}
+
+#[test]
+fn race_07_an_address_assigned_while_the_block_is_given_back_keeps_it() {
+    let lab = Lab::new(&[BLOCK], &["a"]);
+    set_row(&lab, "a", AffinityState::Confirmed);
+    make_block(&lab, "a");
+    let mut release = pin!(lab.ipam.release_affinity(net(BLOCK), "a", false));
+    go_until(&mut release, || lab.rows() == ["host:a 10.0.0.0/26 pendingDeletion"]);
+    let other = lab.client();
+    block_on(other.assign_ip(&AssignIp::new(ip("10.0.0.7"), "a").handle("h"))).expect("assigned");
+    assert_eq!(block_on(release), Ok(()));
+    let left = lab.block(BLOCK).expect("it has an address");
+    assert_eq!((left.affinity.clone(), left.in_use(), lab.rows().len()), (None, vec![ip("10.0.0.7")], 0));
+    lab.assert_clean();
+}
+
+#[test]
+fn race_10_race_11_a_row_that_is_there_already_when_claiming() {
+    for (state, writes) in [(AffinityState::Confirmed, 1), (AffinityState::PendingDeletion, 2), (AffinityState::Pending, 2)] {
+        let lab = Lab::new(&[BLOCK], &["a"]);
+        set_row(&lab, "a", state);
+        assert_eq!(block_on(lab.ipam.claim_affinity(net(BLOCK), "a")).map(|(c, _)| c.len()), Ok(1));
+        matching(&lab);
+        // Pending is written again, so that whoever gives it up on old knowledge loses; then confirmed.
+        assert_eq!(lab.store.requests()[&(Verb::Update, "BlockAffinity")], writes, "{state:?}");
+    }
+    // RACE-11: another process of the host confirms first.
+    let lab = Lab::new(&[BLOCK], &["a"]);
+    let mut claim = pin!(lab.ipam.claim_affinity(net(BLOCK), "a"));
+    go_until(&mut claim, || lab.block(BLOCK).is_some());
+    set_row(&lab, "a", AffinityState::Confirmed);
+    assert_eq!(block_on(claim).map(|(claimed, _)| claimed.len()), Ok(1));
+    matching(&lab);
 }

@@ -1,7 +1,6 @@
 //! Calls of one process share what they can, and nothing more (D-62). The store lets others go at each request.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
 
 use futures::executor::block_on;
 use futures::future::join;
@@ -9,15 +8,7 @@ use ipam::mem::Verb;
 use ipam::model::{AffinityKind, BlockKind, PoolKind};
 use ipam::store::Kind;
 use ipam::{AssignError, Assigned, AutoAssign, Freshness, Release};
-use ipam_tests::lab::{Lab, all_in, ip, want};
-
-/// Lets a call go on for so many round trips.
-fn go<F: Future>(call: &mut std::pin::Pin<&mut F>, trips: usize) {
-    let mut context = Context::from_waker(Waker::noop());
-    for _ in 0..trips {
-        assert!(call.as_mut().poll(&mut context).is_pending(), "under way");
-    }
-}
+use ipam_tests::lab::{Lab, all_in, go, ip, want};
 
 fn ips(got: Result<Assigned, AssignError>) -> Vec<std::net::IpAddr> {
     got.expect("assigned").v4.expect("asked for").ips.iter().map(ipnet::IpNet::addr).collect()

@@ -108,7 +108,7 @@ fn affinity(group: Group) -> Value {
 }
 
 #[test]
-fn upg_07_del_11_affinities_keep_foreign_labels_and_get_theirs() {
+fn upg_05_upg_07_del_11_affinities_keep_foreign_labels_and_get_theirs() {
     for group in [Group::V1, Group::V3] {
         let value = affinity(group);
         let row = read::<AffinityKind>(&value, group).row;

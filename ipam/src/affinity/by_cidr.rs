@@ -41,7 +41,7 @@ pub enum AffinityError {
     /// The race was lost too often.
     #[error("lost the race too often")]
     TooManyRetries,
-    /// Reading failed; nothing was written.
+    /// The store failed.
     #[error("the store failed")]
     Store(#[source] StoreError),
 }
@@ -107,7 +107,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// See [`AffinityError`].
     pub async fn release_pool_affinities(&self, pool: IpNet) -> Result<(), AffinityError> {
         for _ in 0..RETRIES {
-            let rows = Table::<AffinityKind>::list(&self.store, &Rows::All, Freshness::Latest).await.map_err(AffinityError::Store)?;
+            let rows = self.affinities(&Rows::All).await?;
             let inside: Vec<Row<AffinityKind>> = rows.into_iter().filter(|r| pool.contains(&r.key.1.net().network())).collect();
             if inside.is_empty() {
                 return Ok(());
@@ -122,9 +122,11 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// Gives a host's rows without labels theirs, so that lists by host see them (D-69). Answers how many there were.
     ///
     /// # Errors
-    /// The first row that could not be written; the others are done.
-    pub async fn upgrade_host(&self, host: &str) -> Result<usize, StoreError> {
-        let rows = Table::<AffinityKind>::list(&self.store, &Rows::NotIndexed, Freshness::Latest).await?;
+    /// The host's name cannot be used, the rows could not be listed, or the first row that could not be written; the others are
+    /// done.
+    pub async fn upgrade_host(&self, host: &str) -> Result<usize, AffinityError> {
+        check_host(host)?;
+        let rows = self.affinities(&Rows::NotIndexed).await?;
         let (mut done, mut failed) = (0, None);
         for row in rows.into_iter().filter(|r| r.key.0.name() == host) {
             let value = Affinity { indexed: true, ..row.value.clone() };
@@ -134,7 +136,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 Err(e) => failed = failed.or(Some(e)),
             }
         }
-        failed.map_or(Ok(done), Err)
+        failed.map_or(Ok(done), |e| Err(AffinityError::Store(e)))
     }
 
     /// After a release: gives the block up if its pool does not select its node any more (pools.md 5.2). Failures wait for

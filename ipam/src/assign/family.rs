@@ -1,5 +1,6 @@
 //! One family of a request: own blocks, then a new one, then other hosts' blocks.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ipam_accounting::set::overlap;
@@ -20,12 +21,14 @@ use crate::modify::{ModifyError, RETRIES};
 use crate::order::BlockOrder;
 use crate::planted::{Planted, planted};
 use crate::pools::{Family, PoolClaim, Wanted, qualify};
-use crate::store::{Datastore, Row, StoreError, Table};
+use crate::store::{Datastore, Freshness, Row, StoreError, Table};
 
 /// Youngest age at which another host's empty block may be taken (the seed's `EmptyBlockMinReclaimAge`).
 const YOUNGEST: chrono::TimeDelta = chrono::TimeDelta::minutes(1);
 /// How many blocks of a pool are looked at for one that is not there: only wide reservations can hide it for so long.
 const FARTHEST: usize = 1 << 20;
+/// After how many lost claims the blocks are listed again; then each time that these have doubled.
+const CROWD: usize = 4;
 /// How often a handle at its cap is looked at again before giving up (F-05).
 const CAP_TRIES: usize = 3;
 
@@ -43,6 +46,8 @@ struct Work<'a> {
     got: Got,
     /// Blocks that were tried and had nothing left.
     tried: BTreeSet<BlockCidr>,
+    /// Claims that others were faster with.
+    lost: usize,
 }
 
 impl Work<'_> {
@@ -52,6 +57,13 @@ impl Work<'_> {
 
     fn cap(&self) -> u32 {
         block_limit(&self.seen.config, self.args.max_blocks).unwrap_or(DEFAULT_MAX_BLOCKS)
+    }
+
+    /// What the order of blocks begins with: the host, so that its processes meet in one block. After a lost race another place,
+    /// else the hosts of a crowd follow each other from block to block.
+    fn start(&self) -> Cow<'_, str> {
+        let host = self.args.host.as_str();
+        if self.lost == 0 { host.into() } else { format!("{host} {}", self.lost).into() }
     }
 
     /// The owner's rows of blocks that the request may draw from (D-5), whatever their state.
@@ -88,7 +100,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let claim = self.qualified(args, family, &seen)?;
         let reserved_by = args.reserve[at(family)].as_ref().map(|r| r.handle.clone());
         let got = Got { requested: args.num[at(family)], reserved_by, ..Got::default() };
-        let mut work = Work { args, family, owner, seen, read, last: turn.take_block(), claim, got, tried: BTreeSet::new() };
+        let mut work = Work { args, family, owner, seen, read, last: turn.take_block(), claim, got, tried: BTreeSet::new(), lost: 0 };
         match self.fill(&mut work, &turn).await {
             Ok(()) => turn.leave(work.read.map(|span| Lists { seen: work.seen, span }), work.last),
             Err(e) => {
@@ -263,7 +275,10 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
                 // Somebody else was faster, or is at it: this block is theirs for this call.
                 Err(ClaimError::Lost | ClaimError::Stale) => {
                     work.tried.insert(cidr);
-                    if let Some(row) = Table::<BlockKind>::get(&self.store, &cidr).await.map_err(AssignError::Store)? {
+                    work.lost += 1;
+                    if work.lost >= CROWD && work.lost.is_power_of_two() {
+                        *blocks = self.list::<BlockKind>((), Freshness::Latest).await?;
+                    } else if let Some(row) = Table::<BlockKind>::get(&self.store, &cidr).await.map_err(AssignError::Store)? {
                         blocks.retain(|b| b.key != cidr);
                         blocks.push(row);
                     }
@@ -277,17 +292,22 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// The block to claim next (allocation.md 6.5): the first that is not there, or ours with room; else another's empty one.
     fn find(&self, work: &Work<'_>, blocks: &[Row<BlockKind>]) -> Option<Found> {
         let now = self.clock.now();
+        let reserve = work.args.reserve[at(work.family)].as_ref();
         let by_cidr: std::collections::BTreeMap<BlockCidr, &Row<BlockKind>> = blocks.iter().map(|b| (b.key, b)).collect();
         let mut empty = None;
         for pool in &work.claim.pools {
             let nonce = now.timestamp_nanos_opt().unwrap_or(0);
-            for cidr in BlockOrder::new(pool.cidr, pool.pool.block_size, &work.args.host, nonce).take(FARTHEST) {
+            for cidr in BlockOrder::new(pool.cidr, pool.pool.block_size, &work.start(), nonce).take(FARTHEST) {
                 if work.tried.contains(&cidr) || work.seen.reserved.covers(cidr.net()) {
                     continue;
                 }
                 let Some(row) = by_cidr.get(&cidr) else {
                     // Blocks of another size in the way (D-21, D-58).
                     if blocks.iter().any(|b| overlap(b.key.net(), cidr.net())) {
+                        continue;
+                    }
+                    // One that the host's reserve and the reservations would fill is of no use.
+                    if Block::new(cidr, reserve, 0).is_ok_and(|b| b.free(&work.seen.reserved) == 0) {
                         continue;
                     }
                     return Some(Found::Missing(cidr));
@@ -488,7 +508,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let (seen, mut blocks) = self.read_again(&owner, &before, true).await?;
         let claim = self.qualified(&args, family, &seen)?;
         let (got, tried) = (Got::default(), BTreeSet::new());
-        let mut work = Work { args: &args, family, owner, seen, read: None, last: None, claim, got, tried };
+        let mut work = Work { args: &args, family, owner, seen, read: None, last: None, claim, got, tried, lost: 0 };
         self.give_up_deselected(&work).await;
         for row in work.owned() {
             if let Ok(Owned::Usable(block)) = self.owned_block(&work.owner, &row).await {
