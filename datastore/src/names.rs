@@ -58,7 +58,9 @@ fn hostname_hash(owner: &Owner) -> String {
 /// The three labels of an affinity.
 pub fn affinity_labels(owner: &Owner, cidr: IpNet) -> BTreeMap<String, String> {
     let version = if matches!(cidr, IpNet::V6(_)) { "6" } else { "4" };
-    [(LABEL_HASH, hostname_hash(owner)), (LABEL_TYPE, owner.kind().into()), (LABEL_VERSION, version.into())].map(|(k, v)| (k.to_owned(), v)).into()
+    [(LABEL_HASH, hostname_hash(owner)), (LABEL_TYPE, owner.kind().into()), (LABEL_VERSION, version.into())]
+        .map(|(k, v)| (k.to_owned(), v))
+        .into()
 }
 
 /// Label selector of a list of affinities; `None`: all are listed, and the caller sorts out (rows without labels, or with wrong

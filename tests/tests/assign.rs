@@ -1,8 +1,8 @@
 //! Auto-assign, borrowing, limits, EnsureBlock, reservations, host reserves, explicit addresses, reclaiming.
 
 use futures::executor::block_on;
-use ipam::model::{Affinity, AffinityKind, AffinityState, BlockKind, PoolKind};
-use ipam::store::StoreError;
+use ipam::model::{Affinity, AffinityKind, AffinityState, BlockKind, PoolKind, ReservationKind};
+use ipam::store::{Kind as _, StoreError};
 use ipam::{AssignError, AssignIp, AutoAssign, Family, HandleId, HostReserve, Owner};
 use ipam_tests::faulty::row_name;
 use ipam_tests::lab::{Lab, all_in, cidr, ip, net, want, windows};
@@ -253,6 +253,21 @@ fn aa_46_rsv_01_rsv_02_rsv_04_rsv_05_rsv_06_reservations() {
     lab.reserve("r", &["10.0.0.0/26"]);
     assert_eq!(lab.ips(&want("a", 128)).len(), 64);
     assert_eq!(lab.blocks().len(), 1);
+}
+
+#[test]
+fn rsv_08_plst_07_lists_that_fail_and_lists_of_all() {
+    let lab = Lab::new(&["10.0.0.0/26", "10.0.1.0/26", "10.0.2.0/26", V6], &["a"]);
+    lab.change_pool("10.0.1.0/26", |p| p.disabled = true);
+    lab.change_pool("10.0.2.0/26", |p| p.deleting = true);
+    let names = |lab: &Lab| block_on(lab.ipam.utilization(&[])).map(|u| u.into_iter().filter_map(|p| p.name).collect::<Vec<_>>());
+    assert_eq!(names(&lab), Ok(["10.0.0.0/26", "10.0.1.0/26", "10.0.2.0/26", V6].map(String::from).to_vec()), "PLST-07");
+    lab.faulty.fail_reading(ReservationKind::NAME.into(), StoreError::Refused("no".into()));
+    let failed = AssignError::Store(StoreError::Refused("no".into()));
+    assert_eq!(lab.assign(&want("a", 1)), Err(failed.clone()));
+    assert_eq!(block_on(lab.ipam.ensure_block(&want("a", 0).reserve(Family::V4, windows()))), Err(failed));
+    assert_eq!(names(&lab), Err(StoreError::Refused("no".into())));
+    assert!(lab.blocks().is_empty() && lab.store.only_read());
 }
 
 #[test]

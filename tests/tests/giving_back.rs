@@ -1,12 +1,15 @@
 //! Releasing addresses and blocks, claiming CIDRs, the configuration, upgrading rows (REL, AFF, CFG, UPG, RACE).
 
 use std::net::IpAddr;
+use std::pin::pin;
 
 use futures::executor::block_on;
 use ipam::affinity::{AffinityError, Conditions, GaveBack, GiveBackError};
 use ipam::model::{Affinity, AffinityKind, AffinityState, BlockKind, ConfigKind, PoolKind};
-use ipam::{AssignIp, AutoAssign, Config, ConfigError, HandleId, Outcome, Owner, Release};
-use ipam_tests::lab::{Lab, all_in, cidr, ip, net, want};
+use ipam::store::StoreError;
+use ipam::{AssignIp, AutoAssign, Block, Config, ConfigError, HandleId, Outcome, Owner, Release};
+use ipam_tests::faulty::row_name;
+use ipam_tests::lab::{Lab, all_in, cidr, go, ip, net, want};
 
 fn host(name: &str) -> Owner {
     Owner::Host(name.into())
@@ -194,6 +197,75 @@ fn cfg_03_cfg_06_cfg_09_cfg_10_cfg_11_setting_and_reading_back() {
     let wrong = Config { strict_affinity: false, ..config };
     assert!(matches!(block_on(lab.ipam.set_config(&wrong)), Err(ConfigError::Invalid(_))));
     assert_eq!(lab.store.rows::<ConfigKind>(), row);
+}
+
+#[test]
+fn cfg_08_a_configuration_that_changed_meanwhile_is_not_overwritten() {
+    let lab = Lab::default();
+    lab.strict(true);
+    let wanted = Config { strict_affinity: true, max_blocks_per_host: 7, ..Config::default() };
+    let mut set = pin!(lab.ipam.set_config(&wanted));
+    // It has read and is about to write.
+    go(&mut set, 2);
+    lab.config(|c| c.cooldown_seconds = 60);
+    let theirs = lab.store.rows::<ConfigKind>();
+    assert_eq!(block_on(set), Err(ConfigError::Store(StoreError::Conflict)));
+    assert_eq!(lab.store.rows::<ConfigKind>(), theirs);
+}
+
+#[test]
+fn rel_01_rel_17_rbh_06_empty_blocks_of_somebody_stay_and_nobody_s_go() {
+    let lab = Lab::new(&["192.168.0.0/16"], &["n"]);
+    lab.put::<BlockKind>(cidr("192.168.0.0/26"), Block::new(cidr("192.168.0.0/26"), None, 0).expect("fits"));
+    assign(&lab, "192.168.0.1", "n", None);
+    let number = seq(&lab, "192.168.0.1");
+    assert_eq!(release(&lab, &[exact("192.168.0.1", None, number)]), [Outcome::Released], "REL-01");
+    assert!(lab.block("192.168.0.0/26").is_some_and(|b| b.is_empty() && b.affinity.as_deref() == Some("host:n")), "REL-17");
+    // RBH-06: the only handle of a block that lost its owner.
+    assign(&lab, "192.168.0.9", "n", Some("h"));
+    let given = block_on(lab.ipam.release_block_affinity(&host("n"), cidr("192.168.0.0/26"), Conditions::default()));
+    assert_eq!(given, Ok(GaveBack::Ownership));
+    assert_eq!(block_on(lab.ipam.release_by_handle(&HandleId::new("h"))), Ok(vec![ip("192.168.0.9")]));
+    assert_eq!((lab.blocks().len(), lab.count("h")), (0, None));
+    lab.assert_clean();
+}
+
+#[test]
+fn aff_05_aff_17_rows_of_old_data_and_owners_without_name() {
+    let lab = Lab::new(&["10.0.0.0/16@24"], &["n"]);
+    let old = |c: &str| {
+        lab.put::<BlockKind>(cidr(c), Block::new(cidr(c), None, 1000).expect("fits"));
+        lab.put::<AffinityKind>((host("n"), cidr(c)), Affinity { state: AffinityState::Confirmed, indexed: false });
+    };
+    old("10.0.0.0/24");
+    old("10.0.1.0/24");
+    let mut used = lab.block("10.0.1.0/24").expect("there");
+    used.assign(ip("10.0.1.7"), None, &Default::default(), None).expect("free");
+    lab.put::<BlockKind>(cidr("10.0.1.0/24"), used);
+    assert_eq!(block_on(lab.ipam.release_pool_affinities(net("10.0.0.0/16"))), Ok(()));
+    assert_eq!((lab.rows().len(), lab.blocks()), (0, vec![("10.0.1.0/24".into(), String::new())]), "the block in use stays");
+    for name in ["", "a b"] {
+        let before = lab.store.requests();
+        let refused = block_on(lab.ipam.release_block_affinity(&host(name), cidr("10.0.1.0/24"), Conditions::default()));
+        assert!(matches!(refused, Err(GiveBackError::Name(e)) if e.argument == "host"), "AFF-17");
+        assert!(matches!(block_on(lab.ipam.remove_host(name)), Err(AffinityError::Name(_))));
+        assert!(matches!(block_on(lab.ipam.upgrade_host(name)), Err(AffinityError::Name(_))));
+        assert_eq!(lab.requests_since(&before), 0, "nothing was read");
+    }
+}
+
+#[test]
+fn upg_04_one_row_that_fails_does_not_stop_the_others() {
+    let lab = Lab::new(&["10.10.0.0/16"], &["host-a"]);
+    let blocks = ["10.10.0.0/26", "10.10.0.64/26", "10.10.0.128/26"];
+    for c in blocks {
+        lab.put::<AffinityKind>((host("host-a"), cidr(c)), Affinity { state: AffinityState::Confirmed, indexed: false });
+    }
+    lab.faulty.fail_once(row_name::<AffinityKind>(&(host("host-a"), cidr(blocks[0]))), StoreError::Refused("no".into()));
+    assert_eq!(block_on(lab.ipam.upgrade_host("host-a")), Err(AffinityError::Store(StoreError::Refused("no".into()))));
+    let indexed = || lab.store.rows::<AffinityKind>().iter().filter(|r| r.value.indexed).count();
+    assert_eq!(indexed(), 2);
+    assert_eq!((block_on(lab.ipam.upgrade_host("host-a")), indexed()), (Ok(1), 3), "the caller tries again (D-62)");
 }
 
 #[test]

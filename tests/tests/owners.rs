@@ -1,11 +1,13 @@
 //! Owners of addresses: setting, moving, reading (OWN), and how full pools are (UTL).
 
 use futures::executor::block_on;
-use ipam::model::{BlockKind, PoolKind};
+use ipam::model::{BlockKind, HandleKind, PoolKind};
 use ipam::owners::{OwnerError, OwnerRef, OwnerUpdate, Side};
 use ipam::queries::{Assignment, QueryError};
-use ipam::{AssignIp, HandleId};
+use ipam::store::StoreError;
+use ipam::{AssignIp, AutoAssign, HandleId};
 use ipam_accounting::facts::Attrs;
+use ipam_tests::faulty::row_name;
 use ipam_tests::lab::{Lab, all_in, cidr, ip, want, windows};
 
 const H: &str = "h";
@@ -297,4 +299,28 @@ fn rbh_07_rbh_09_hdl_06_hdl_09_releases_by_handle_under_races() {
     assert_eq!(lab.count(H), None);
     assert!(block_on(lab.ipam.release_by_handle(&HandleId::new(H))).is_err(), "the other of two releases: no such handle");
     lab.assert_clean();
+}
+
+#[test]
+fn hdl_07_hdl_08_hdl_10_counts_by_family_lost_creations_and_blocks_that_cannot_be_read() {
+    let lab = Lab::new(&["10.0.0.0/26", "10.0.1.0/26", "fd00::/122"], &["n"]);
+    let ask = |n4, n6, cap| lab.assign(&AutoAssign::new("n", "Workload", n4, n6).handle(H).max_per_handle(cap)).is_ok();
+    assert!(ask(2, 1, 2));
+    assert_eq!(lab.count(H), Some(3));
+    // HDL-07: of IPv4 it has two, of IPv6 one.
+    assert!(lab.assign(&AutoAssign::new("n", "Workload", 0, 2).handle("other").attrs(a("1"))).is_ok());
+    let moved = |ip, cap| block_on(lab.ipam.move_ip_to_handle(ip, H, &r("1"), Some(cap)));
+    let six = block_on(lab.ipam.ips_by_handle("other")).expect("readable").expect("there");
+    assert_eq!(moved(six[0], 1), Err(OwnerError::MaxReached(H.into())), "a second of IPv6");
+    assert_eq!((moved(six[0], 2), moved(six[1], 2)), (Ok(()), Err(OwnerError::MaxReached(H.into()))), "a third");
+    // HDL-08: somebody made the row, and it is gone again.
+    lab.faulty.fail_once(row_name::<HandleKind>(&HandleId::new("new")), StoreError::Exists);
+    assert_eq!((lab.ips(&want("n", 1).handle("new")).len(), lab.count("new")), (1, Some(1)));
+    // HDL-10.
+    let lab = Lab::new(&["10.0.0.0/26", "10.0.1.0/26"], &["n"]);
+    for pool in ["10.0.0.0/26", "10.0.1.0/26"] {
+        lab.ips(&want("n", 1).handle(H).pools(ipam::Family::V4, &[ipam_tests::lab::net(pool)]));
+    }
+    lab.faulty.fail_reading(row_name::<BlockKind>(&cidr("10.0.0.0/26")), StoreError::Refused("no".into()));
+    assert_eq!(block_on(lab.ipam.ips_by_handle(H)), Ok(Some(vec![ip("10.0.1.0")])));
 }

@@ -1,13 +1,17 @@
 //! Addresses of migrating VMs (VMO).
 
 use futures::executor::block_on;
-use ipam::owners::{OwnerRef, OwnerUpdate, Side};
+use ipam::mem::Verb;
+use ipam::model::BlockKind;
+use ipam::owners::{OwnerError, OwnerRef, OwnerUpdate, Side};
 use ipam::promote::PromoteError;
 use ipam::{AutoAssign, Family, HandleId};
 use ipam_accounting::facts::Attrs;
 use ipam_datastore::names::vm_handle;
 use ipam_tests::lab::{Lab, net};
 use std::net::IpAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 fn pod(name: &str) -> Attrs {
     [("pod".into(), format!("virt-launcher-{name}")), ("namespace".into(), "test-ns".into())].into()
@@ -93,4 +97,41 @@ fn vmo_06_vmo_08_a_source_that_is_gone_and_a_promotion_that_stopped_halfway() {
     block_on(vm.lab.ipam.set_owner_attributes(vm.ips[0], &vm.handle, &swapped)).expect("set");
     vm.promote().expect("finished");
     vm.assert_owners(&pod("target"), &pod("source"));
+}
+
+/// Promotes while another process changes the active owner of the first address so many times, each time between the looking
+/// and the writing.
+fn promote_amid_changes(vm: &Vm, mut changes: usize) -> Result<(), PromoteError> {
+    let target = OwnerRef { namespace: "test-ns".into(), name: "virt-launcher-target".into() };
+    let reads = || vm.lab.store.requests().get(&(Verb::Get, "IPAMBlock")).copied().unwrap_or(0);
+    let cidr = vm.lab.block_of(vm.ips[0]).cidr;
+    let before = reads();
+    // One reading of each block to learn the addresses, one to look, two to write.
+    let mut due = before + vm.ips.len() as u64 + 1;
+    let mut call = pin!(vm.lab.ipam.promote(&vm.handle, &target));
+    loop {
+        if let Poll::Ready(done) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+        if reads() == due && changes > 0 {
+            let mut block = vm.lab.block(&cidr.to_string()).expect("there");
+            let entry = block.attributes_of(vm.ips[0]).expect("assigned").clone();
+            block.update_ownership(vm.ips[0], ipam::Attribute { active: pod(&format!("other-{changes}")), ..entry }).expect("assigned");
+            vm.lab.put::<BlockKind>(cidr, block);
+            (due, changes) = (due + 3, changes - 1);
+        }
+    }
+}
+
+#[test]
+fn vmo_09_owners_that_change_meanwhile_are_looked_at_again_five_times_at_most() {
+    let vm = Vm::new("");
+    promote_amid_changes(&vm, 4).expect("at the fifth attempt");
+    let now = block_on(vm.lab.ipam.assignment_attributes(vm.ips[0])).expect("assigned");
+    assert_eq!((now.active, now.alternate), (pod("target"), pod("other-1")));
+    let vm = Vm::new("");
+    let refused = promote_amid_changes(&vm, 5);
+    assert!(matches!(refused, Err(PromoteError::Write(OwnerError::Precondition(ip, "active"))) if ip == vm.ips[0]), "{refused:?}");
+    let now = block_on(vm.lab.ipam.assignment_attributes(vm.ips[0])).expect("assigned");
+    assert_eq!((now.active, now.alternate), (pod("other-1"), pod("target")));
 }
