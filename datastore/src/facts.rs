@@ -36,6 +36,12 @@ pub struct Metadata {
     /// `namespace`.
     #[serde(default)]
     pub namespace: Option<String>,
+    /// `uid`.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// `resourceVersion`.
+    #[serde(default)]
+    pub resource_version: Option<String>,
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]

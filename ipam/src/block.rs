@@ -16,7 +16,7 @@ use crate::ids::{BlockCidr, HandleId, Owner};
 use crate::store::Extra;
 
 /// One entry of a block's attribute list. Entries are shared between addresses: never edited in place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attribute {
     /// Handle id as stored.
     pub handle: Option<String>,
@@ -55,7 +55,7 @@ pub struct HostReserve {
 }
 
 /// A block.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Its CIDR.
     pub cidr: BlockCidr,

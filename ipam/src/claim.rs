@@ -7,6 +7,7 @@ use crate::clock::{Clock, round_up};
 use crate::ids::{BlockCidr, Owner};
 use crate::model::{Affinity, AffinityKind, AffinityState, BlockKind};
 use crate::modify::RETRIES;
+use crate::planted::{Planted, planted};
 use crate::store::{Datastore, Row, StoreError, Table};
 
 /// Why a block was not claimed.
@@ -43,6 +44,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         row: Option<Row<AffinityKind>>,
     ) -> Result<Claimed, ClaimError> {
         let row = self.pending_row(owner, cidr, row).await?;
+        let row = if planted(Planted::ConfirmFirst) { self.confirm(row).await? } else { row };
         let now = self.clock.now();
         let born = now.timestamp_nanos_opt().unwrap_or(i64::MAX);
         let mut block = Block::new(cidr, reserve, born).map_err(|e| ClaimError::Reserve(e.to_string()))?;

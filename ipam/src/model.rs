@@ -24,7 +24,7 @@ pub enum AffinityState {
 }
 
 /// An affinity row; owner and CIDR are its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Affinity {
     /// Its state.
     pub state: AffinityState,
@@ -33,7 +33,7 @@ pub struct Affinity {
 }
 
 /// A handle row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     /// The id as its creator spelled it.
     pub id: String,

@@ -6,12 +6,12 @@ use ipam_accounting::facts::{Attrs, sanitise};
 
 use crate::block::{Attribute, Block, BlockError};
 use crate::clock::Clock;
-use crate::handles::CountError;
+use crate::handles::{CountError, Counted};
 use crate::ids::{BlockCidr, HandleId, NameError, check_handle};
-use crate::model::BlockKind;
+use crate::model::{BlockKind, HandleKind};
 use crate::modify::{Change, ModifyError, modify};
 use crate::planted::{Planted, planted};
-use crate::store::{Datastore, StoreError};
+use crate::store::{Datastore, Row, StoreError, Table};
 use crate::{ConfigError, Ipam};
 
 /// A workload that owns an address.
@@ -215,10 +215,16 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         };
         let mut seen = row.value.clone();
         seen.collect(self.clock.now(), config.cooldown());
-        if movable(&seen)?.1 {
+        let (from, there) = movable(&seen)?;
+        if there {
             return Ok(());
         }
-        self.count_up(handle, cidr, 1, max_per_handle).await.map_err(|e| not_counted(handle, e))?;
+        let from = match from {
+            Some(from) => Table::<HandleKind>::get(&self.store, &from).await.map_err(OwnerError::Store)?,
+            None => None,
+        };
+        let mut counted = Counted::default();
+        self.count_up(handle, cidr, 1, max_per_handle, &mut counted).await.map_err(|e| not_counted(handle, e))?;
         let moved = modified(
             modify::<BlockKind, _, _, _, _>(&self.store, &cidr, |row| {
                 // A block that was deleted and made again is another one: the count was for the old one.
@@ -239,15 +245,28 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             })
             .await,
         );
-        // One handle has one less: the old one after a move, the new one when there was none; after an unknown outcome neither.
-        let surplus = match &moved {
-            Ok(Some(from)) => from.as_ref().map(HandleId::as_str),
-            Err(OwnerError::Unknown(_)) => None,
-            Ok(None) | Err(_) => Some(handle),
-        };
-        if let Some(surplus) = surplus {
-            self.count_back(surplus, cidr, 1).await;
-        }
+        self.settle(&moved, from, handle, cidr, counted).await;
         moved.map(drop)
+    }
+
+    /// One handle has one less: the old one after a move, the new one when there was none; after an unknown outcome neither.
+    async fn settle(
+        &self,
+        moved: &Result<Option<Option<HandleId>>, OwnerError>,
+        from: Option<Row<HandleKind>>,
+        handle: &str,
+        cidr: BlockCidr,
+        mut counted: Counted,
+    ) {
+        match moved {
+            // An address that changed hands in between leaves a count that is too high: index repair's.
+            Ok(Some(was)) => {
+                if let Some(from) = from.filter(|f| Some(&f.key) == was.as_ref()) {
+                    self.lower(&from, &[(cidr, 1)]).await;
+                }
+            }
+            Err(OwnerError::Unknown(_)) => {}
+            Ok(None) | Err(_) => self.count_back(handle, cidr, &mut counted).await,
+        }
     }
 }

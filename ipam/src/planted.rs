@@ -41,6 +41,14 @@ faults! {
     DropCounts,
     /// A move does not look who has the address now.
     MoveAnything,
+    /// A release by handle does not look whose addresses they are.
+    ReleaseOthers,
+    /// A row is said to be deleted by whoever finds it gone.
+    GoneIsDeleted,
+    /// A handle is counted down whatever became of its row since it was counted up.
+    LowerAnyRow,
+    /// A claim is confirmed before its block is there.
+    ConfirmFirst,
 }
 
 #[cfg(feature = "planted")]

@@ -1,6 +1,6 @@
 //! Releasing addresses: by exact identity, or by handle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use futures::StreamExt;
@@ -12,10 +12,10 @@ use crate::block::{BlockRelease, HandleCheck, ReleaseOption, Released, Stale};
 use crate::clock::{Clock, round_up};
 use crate::cold::put_back;
 use crate::ids::{BlockCidr, HandleId, Owner};
-use crate::model::{BlockKind, Config, Handle, HandleKind, PoolKind};
-use crate::modify::{Change, ModifyError, modify, modify_from};
+use crate::model::{BlockKind, Config, HandleKind, PoolKind};
+use crate::modify::{Change, ModifyError, RETRIES, modify};
 use crate::planted::{Planted, planted};
-use crate::store::{Datastore, Freshness, Row, StoreError, Table};
+use crate::store::{Datastore, Freshness, Row, StoreError, Table, Uid};
 use crate::{ConfigError, Ipam};
 
 /// How many blocks, or handles, are written at a time.
@@ -91,9 +91,6 @@ pub enum ReleaseError {
     Block(BlockCidr, #[source] ModifyError<std::convert::Infallible>),
 }
 
-/// What became of the addresses of one block; when it was written, with what was released per handle and whose block it is.
-type InBlock = (BlockCidr, Vec<(IpAddr, Outcome)>, Option<(BTreeMap<HandleId, i64>, Option<Owner>)>);
-
 impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// Releases addresses. Results are per address: a stale one, or a block that fails, does not stop the others.
     /// Blocks are written before the handles that count them, so that a count may be too high after a crash, never
@@ -107,38 +104,58 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
         let (by_block, nowhere) = self.group_by_block(releases, &pools).await?;
         report.outcomes.extend(nowhere.into_iter().map(|ip| (ip, Outcome::AlreadyFree)));
-        let works = by_block.into_iter().map(|(cidr, options)| self.release_in_block(cidr, options, &config));
-        let done: Vec<_> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
-        let mut counts: BTreeMap<HandleId, Vec<(BlockCidr, i64)>> = BTreeMap::new();
+        let known = self.known_handles(releases).await;
+        let works = by_block.into_iter().map(|(cidr, options)| self.release_in_block(cidr, options, &config, &known));
+        let done: Vec<InBlock> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
+        let mut lower: BTreeMap<(HandleId, Uid), Lower> = BTreeMap::new();
         let mut changed = Vec::new();
-        for (cidr, outcomes, released) in done {
+        for InBlock { cidr, outcomes, released } in done {
             report.outcomes.extend(outcomes);
-            let Some((counted, owner)) = released else { continue };
+            let Some(Written { counted, owner, mut rows }) = released else { continue };
             changed.push((cidr, owner));
             for (handle, n) in counted {
-                counts.entry(handle).or_default().push((cidr, n));
+                match rows.remove(&handle) {
+                    Some(Ok(Some(row))) => {
+                        let key = (handle, row.uid.clone());
+                        lower.entry(key).or_insert_with(|| Lower { row, counts: Vec::new() }).counts.push((cidr, n));
+                    }
+                    // Without row there is nothing to lower.
+                    Some(Ok(None)) => {}
+                    Some(Err(e)) => report.handles_behind.push((handle, chain(&e))),
+                    None => report.handles_behind.push((handle, "its row was not read".into())),
+                }
             }
         }
-        let mut known = self.known_handles(counts.len()).await;
-        let works = counts.into_iter().map(|(handle, counts)| {
-            let row = known.remove(&handle);
-            self.lower_from(handle, counts, row)
-        });
+        let works = lower.values().map(|l| self.lower(&l.row, &l.counts));
         let behind: Vec<_> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
-        report.handles_behind = behind.into_iter().flatten().collect();
+        report.handles_behind.extend(behind.into_iter().flatten());
         for (cidr, owner) in changed {
             self.keep_consistent(cidr, owner, &pools).await;
         }
         Ok(report)
     }
 
-    /// Rows of all handles, when one list is cheaper than reading them one by one (performance.md).
-    async fn known_handles(&self, wanted: usize) -> BTreeMap<HandleId, Row<HandleKind>> {
-        if wanted < BULK {
-            return BTreeMap::new();
+    /// Rows of the handles that are to be released, as they are before; of all handles, when one list is cheaper than reading
+    /// them one by one (performance.md).
+    async fn known_handles(&self, releases: &[Release]) -> Handles {
+        let named =
+            releases.iter().filter_map(|r| if let HandleCheck::Is(handle) = &r.option.handle { Some(handle.clone()) } else { None });
+        let named: BTreeSet<HandleId> = named.collect();
+        if named.len() < BULK {
+            return self.read_handles(named).await;
         }
-        let rows = Table::<HandleKind>::list(&self.store, &(), Freshness::Latest).await.unwrap_or_default();
-        rows.into_iter().map(|r| (r.key.clone(), r)).collect()
+        match Table::<HandleKind>::list(&self.store, &(), Freshness::Latest).await {
+            Ok(rows) => {
+                let mut rows: BTreeMap<HandleId, Row<HandleKind>> = rows.into_iter().map(|r| (r.key.clone(), r)).collect();
+                named.into_iter().map(|handle| (handle.clone(), Ok(rows.remove(&handle)))).collect()
+            }
+            Err(e) => named.into_iter().map(|handle| (handle, Err(e.clone()))).collect(),
+        }
+    }
+
+    async fn read_handles(&self, handles: impl IntoIterator<Item = HandleId>) -> Handles {
+        let read = |handle: HandleId| async move { (handle.clone(), Table::<HandleKind>::get(&self.store, &handle).await) };
+        stream::iter(handles).map(read).buffered(IN_FLIGHT).collect().await
     }
 
     async fn group_by_block(
@@ -186,66 +203,42 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(rows.into_iter().map(|r| r.key).collect())
     }
 
-    async fn release_in_block(&self, cidr: BlockCidr, mut options: Vec<ReleaseOption>, config: &Config) -> InBlock {
+    async fn release_in_block(&self, cidr: BlockCidr, mut options: Vec<ReleaseOption>, config: &Config, known: &Handles) -> InBlock {
         if planted(Planted::ReleaseWithoutSequence) {
             options.iter_mut().for_each(|o| o.seq = None);
         }
-        for option in options.iter().filter(|_| planted(Planted::LowerBeforeRelease)) {
-            if let HandleCheck::Is(handle) = &option.handle {
-                self.lower(handle.clone(), vec![(cidr, 1)]).await;
+        for row in known.values().flatten().flatten().filter(|_| planted(Planted::LowerBeforeRelease)) {
+            self.lower(row, &[(cidr, 1)]).await;
+        }
+        let mut rows: Handles = BTreeMap::new();
+        for _ in 0..RETRIES {
+            let done = modify::<BlockKind, _, _, NotReleased, _>(&self.store, &cidr, |row| {
+                let Some(row) = row else { return Ok(Change::Keep(Seen::NoBlock)) };
+                let mut block = row.value.clone();
+                let now = self.clock.now();
+                let out = block.release(&options, round_up(now), config.cooldown()).map_err(|e| NotReleased::Wrong(e.to_string()))?;
+                if out.results.iter().all(|(_, r)| *r != Released::Yes) {
+                    return Ok(Change::Keep(Seen::Nothing(out)));
+                }
+                let unread: Vec<HandleId> =
+                    out.counts.keys().filter(|h| !known.contains_key(*h) && !rows.contains_key(*h)).cloned().collect();
+                if !unread.is_empty() {
+                    return Err(NotReleased::Unread(unread));
+                }
+                let owner = block.owner();
+                Ok(put_back(block, |_| Seen::Wrote(out, owner)))
+            });
+            match done.await {
+                Err(ModifyError::Own(NotReleased::Unread(handles))) => rows.extend(self.read_handles(handles).await),
+                done => return in_block(cidr, &options, done, |h| rows.remove(h).or_else(|| known.get(h).cloned())),
             }
         }
-        let ips: Vec<IpAddr> = options.iter().map(|o| o.ip).collect();
-        let all = |outcome: Outcome| ips.iter().map(|ip| (*ip, outcome.clone())).collect();
-        let done = modify::<BlockKind, _, _, Reason, _>(&self.store, &cidr, |row| {
-            let Some(row) = row else { return Ok(Change::Keep(None)) };
-            let mut block = row.value.clone();
-            let now = self.clock.now();
-            let out = block.release(&options, round_up(now), config.cooldown()).map_err(|e| Reason(e.to_string()))?;
-            if out.results.iter().all(|(_, r)| *r != Released::Yes) {
-                return Ok(Change::Keep(Some((out, None))));
-            }
-            let owner = block.owner();
-            Ok(put_back(block, |_| Some((out, owner))))
-        })
-        .await;
-        match done {
-            Ok(None) => (cidr, all(Outcome::AlreadyFree), None),
-            Ok(Some((BlockRelease { results, counts }, owner))) => {
-                let wrote = results.iter().any(|(_, r)| *r == Released::Yes);
-                (cidr, results.into_iter().map(|(ip, r)| (ip, r.into())).collect(), wrote.then_some((counts, owner)))
-            }
-            Err(ModifyError::Unknown(e)) => (cidr, all(Outcome::Unknown(e.to_string())), None),
-            Err(e) => (cidr, all(Outcome::Failed(chain(&e))), None),
-        }
-    }
-
-    /// Lowers a handle's counts after a release; the last one deletes the row.
-    pub(crate) async fn lower(&self, handle: HandleId, counts: Vec<(BlockCidr, i64)>) -> Option<(HandleId, String)> {
-        self.lower_from(handle, counts, None).await
-    }
-
-    /// The same, beginning with a row that was read already.
-    async fn lower_from(
-        &self,
-        handle: HandleId,
-        counts: Vec<(BlockCidr, i64)>,
-        known: Option<Row<HandleKind>>,
-    ) -> Option<(HandleId, String)> {
-        let done = modify_from::<HandleKind, _, _, _, _>(&self.store, &handle, known, |row| {
-            let Some(row) = row else { return Ok(Change::Keep(())) };
-            if sanitise(&row.value.id) != handle.as_str() {
-                return Err(Reason(format!("its row belongs to {}", row.value.id)));
-            }
-            lowered(row, &counts)
-        })
-        .await;
-        done.err().map(|e| (handle, chain(&e)))
+        in_block(cidr, &options, Err(ModifyError::TooManyRetries), |_| None)
     }
 
     /// Releases every address of a handle, in every block that its row names, and lowers its counts. Answers with the
-    /// released addresses. A block that is gone loses its entry; one that has no address of it keeps it for index
-    /// repair (D-60).
+    /// released addresses. A row that names only blocks that are gone goes too; otherwise such entries are index repair's
+    /// (docs/decisions.md 19).
     ///
     /// # Errors
     /// No such handle; a block or the row could not be changed: then what came before is done.
@@ -254,46 +247,103 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
         let row = Table::<HandleKind>::get(&self.store, handle).await.map_err(ReleaseError::Store)?;
         let row = row.filter(|r| sanitise(&r.value.id) == handle.as_str()).ok_or_else(|| ReleaseError::NoSuchHandle(handle.clone()))?;
-        let mut ips = Vec::new();
+        let (mut ips, mut counts, mut gone, mut failed) = (Vec::new(), Vec::new(), false, None);
         for (&cidr, &entry) in &row.value.blocks {
             let released = modify::<BlockKind, _, _, _, _>(&self.store, &cidr, |row| {
                 let Some(row) = row else { return Ok(Change::Keep(None)) };
                 let mut block = row.value.clone();
-                let released = block.release_by_handle(handle, None, round_up(self.clock.now()), config.cooldown());
+                let now = round_up(self.clock.now());
+                let mut released = block.release_by_handle(handle, None, now, config.cooldown());
+                for other in row.value.attributes.iter().filter_map(|a| a.handle.as_deref()).filter(|_| planted(Planted::ReleaseOthers)) {
+                    released.extend(block.release_by_handle(&HandleId::new(other), None, now, config.cooldown()));
+                }
                 let owner = block.owner();
                 Ok(if released.is_empty() { Change::Keep(Some((released, None))) } else { put_back(block, |_| Some((released, owner))) })
             });
-            let released = released.await.map_err(|e| ReleaseError::Block(cidr, e))?;
-            // A block that is gone keeps no entry; one without an address of it is index repair's business.
-            let gone = released.as_ref().map_or(entry, |(ips, _)| if planted(Planted::DropCounts) { entry } else { ips.len() as i64 });
-            if gone > 0 {
-                self.lower(handle.clone(), vec![(cidr, gone)]).await;
-            }
-            if let Some((released, owner)) = released {
-                ips.extend(released);
-                self.keep_consistent(cidr, owner, &pools).await;
+            match released.await {
+                Ok(Some((released, owner))) => {
+                    // One that has no address of it keeps its entry: index repair's business.
+                    let n = if planted(Planted::DropCounts) { entry } else { released.len() as i64 };
+                    counts.extend((n > 0).then_some((cidr, n)));
+                    ips.extend(released);
+                    self.keep_consistent(cidr, owner, &pools).await;
+                }
+                Ok(None) => gone = true,
+                Err(e) => {
+                    failed = Some(ReleaseError::Block(cidr, e));
+                    break;
+                }
             }
         }
-        Ok(ips)
+        if !counts.is_empty() {
+            self.lower(&row, &counts).await;
+        }
+        if gone {
+            self.drop_if_gone(handle).await;
+        }
+        failed.map_or(Ok(ips), Err)
     }
 }
 
-/// Why a row was left alone, in words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-struct Reason(String);
+/// Rows of handles as they were before a release, or why they could not be read.
+type Handles = BTreeMap<HandleId, Result<Option<Row<HandleKind>>, StoreError>>;
 
-fn lowered(row: &Row<HandleKind>, counts: &[(BlockCidr, i64)]) -> Result<Change<Handle, ()>, Reason> {
-    let mut handle = row.value.clone();
-    for (cidr, n) in counts {
-        let left = handle.blocks.get(cidr).copied().unwrap_or(0) - n;
-        match left {
-            ..0 => return Err(Reason(format!("its count for {cidr} is lower than {n}"))),
-            0 => drop(handle.blocks.remove(cidr)),
-            _ => drop(handle.blocks.insert(*cidr, left)),
+/// What became of the addresses of one block.
+struct InBlock {
+    cidr: BlockCidr,
+    outcomes: Vec<(IpAddr, Outcome)>,
+    released: Option<Written>,
+}
+
+/// A block that was written: what each handle has less, with its row from before, and whose block it is.
+struct Written {
+    counted: BTreeMap<HandleId, i64>,
+    owner: Option<Owner>,
+    rows: Handles,
+}
+
+/// What is to be taken from the counts of a handle, whose row was read before.
+struct Lower {
+    row: Row<HandleKind>,
+    counts: Vec<(BlockCidr, i64)>,
+}
+
+/// What a release found in a block.
+enum Seen {
+    NoBlock,
+    Nothing(BlockRelease),
+    Wrote(BlockRelease, Option<Owner>),
+}
+
+/// Why nothing was released yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum NotReleased {
+    /// The rows of these handles have to be read first.
+    #[error("handles are not read")]
+    Unread(Vec<HandleId>),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+fn in_block(
+    cidr: BlockCidr,
+    options: &[ReleaseOption],
+    done: Result<Seen, ModifyError<NotReleased>>,
+    mut row: impl FnMut(&HandleId) -> Option<Result<Option<Row<HandleKind>>, StoreError>>,
+) -> InBlock {
+    let all = |outcome: Outcome| options.iter().map(|o| (o.ip, outcome.clone())).collect();
+    let told = |results: Vec<(IpAddr, Released)>| results.into_iter().map(|(ip, r)| (ip, r.into())).collect();
+    let (outcomes, released) = match done {
+        Ok(Seen::NoBlock) => (all(Outcome::AlreadyFree), None),
+        Ok(Seen::Nothing(out)) => (told(out.results), None),
+        Ok(Seen::Wrote(BlockRelease { results, counts }, owner)) => {
+            let rows = counts.keys().filter_map(|h| Some((h.clone(), row(h)?))).collect();
+            (told(results), Some(Written { counted: counts, owner, rows }))
         }
-    }
-    Ok(if handle.blocks.is_empty() || planted(Planted::LowerDeletes) { Change::Delete(()) } else { Change::Write(handle, ()) })
+        Err(ModifyError::Unknown(e)) => (all(Outcome::Unknown(e.to_string())), None),
+        Err(e) => (all(Outcome::Failed(chain(&e))), None),
+    };
+    InBlock { cidr, outcomes, released }
 }
 
 impl From<Released> for Outcome {

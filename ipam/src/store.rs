@@ -35,12 +35,12 @@ pub trait Kind: Copy + PartialEq + Debug + Send + Sync + Sized + 'static {
 pub struct Revision(pub String);
 
 /// Identity of a row over its life: a row that was deleted and created again has another one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(pub String);
 
 /// What a row carries that we do not model: unknown fields, labels, annotations. Only the store that wrote it can
 /// read it; everybody else carries it along.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extra(Option<Arc<str>>);
 
 impl Extra {

@@ -57,16 +57,23 @@ fn explorer_every_pair_with_at_most_one_fault_keeps_the_rules() {
     report("pairs", &pairs, Seed::ALL, Faults::One);
 }
 
-/// Three at once, without faults: every operation here writes the one block (D-74). A host that looks for
-/// a block of its own next to two others has too many schedules: that is left to pairs and to random schedules.
+/// Three at once, without faults: every operation writes the one block (D-74).
 #[test]
-fn explorer_triples_on_one_block_keep_the_rules() {
-    use Op::{AssignA, AssignIp, AssignMore, Collect, GiveBack, Move, Release, ReleaseHandle, Reuse};
-    let all = [AssignA, AssignMore, AssignIp, Release, ReleaseHandle, Reuse, Move, GiveBack, Collect];
+fn explorer_triples_keep_the_rules() {
+    let all = Op::ALL;
     let triples =
         (0..all.len()).flat_map(|a| (a + 1..all.len()).flat_map(move |b| (b + 1..all.len()).map(move |c| vec![all[a], all[b], all[c]])));
-    let triples: Vec<Vec<Op>> = triples.collect();
-    report("triples", &triples, &[Seed::Used, Seed::Last], Faults::None);
+    let (many, triples): (Vec<_>, Vec<_>) = triples.partition(|ops| too_many_orders(ops));
+    report("triples", &triples, &[Seed::Used, Seed::Last, Seed::Orphan], Faults::None);
+    report("triples with many orders", &many, &[Seed::Last], Faults::None);
+}
+
+/// A release and an assignment in one, beside two more that want an address or the block: where the block becomes empty in between,
+/// hundreds of thousands of states each. They are explored where it does not, and at random.
+fn too_many_orders(ops: &[Op]) -> bool {
+    use Op::{AssignA, AssignB, AssignIp, AssignMore, AssignOne, ClaimA, ClaimB, EnsureB, Reuse};
+    let wants = [AssignA, AssignB, AssignMore, AssignOne, AssignIp, ClaimA, ClaimB, EnsureB];
+    ops.contains(&Reuse) && ops.iter().filter(|op| wants.contains(op)).count() == 2
 }
 
 /// Random schedules with a fault, for `EXPLORER_WALKS` numbers from `EXPLORER_FROM` on; a few of them in the ordinary run.

@@ -1,5 +1,6 @@
 //! Releasing addresses and blocks, claiming CIDRs, the configuration, upgrading rows (REL, AFF, CFG, UPG, RACE).
 
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::pin::pin;
 
@@ -303,4 +304,50 @@ fn race_08_race_09_race_12_claims_again_and_by_others() {
         assert_eq!(again(Conditions::default()), Ok(GaveBack::Nothing));
     }
     assert!(lab.rows().is_empty() && lab.blocks().is_empty());
+}
+
+/// A node of a dump, whose pool selects it or not; a block of its with one address.
+fn dumped(selector: &str) -> String {
+    format!(
+        r#"apiVersion: v1
+kind: List
+items:
+- {{apiVersion: v1, kind: Node, metadata: {{name: n, labels: {{zone: one}}}}}}
+- apiVersion: projectcalico.org/v3
+  kind: IPPool
+  metadata: {{name: p, uid: up, resourceVersion: "1"}}
+  spec: {{cidr: 10.0.0.0/24, blockSize: 30, nodeSelector: {selector}}}
+- apiVersion: projectcalico.org/v3
+  kind: BlockAffinity
+  metadata: {{name: n-10-0-0-0-30, uid: ua, resourceVersion: "2"}}
+  spec: {{cidr: 10.0.0.0/30, node: n, type: host, state: confirmed, deleted: false}}
+- apiVersion: projectcalico.org/v3
+  kind: IPAMBlock
+  metadata: {{name: 10-0-0-0-30, uid: ub, resourceVersion: "3"}}
+  spec:
+    cidr: 10.0.0.0/30
+    affinity: host:n
+    allocations: [0, null, null, null]
+    attributes: [{{handle_id: h, secondary: {{node: n}}}}]
+    unallocated: [1, 2, 3]
+    sequenceNumber: 9
+    sequenceNumberForAllocation: {{"0": 7}}
+    deleted: false
+    strictAffinity: false
+"#
+    )
+}
+
+#[test]
+fn nodes_of_a_dump_decide_about_blocks_that_their_pool_no_longer_selects() {
+    for (selector, left) in [("zone == 'one'", 1), ("zone == 'two'", 0)] {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(dumped(selector).as_bytes()).expect("written");
+        let dump = ipam_datastore::dump::load(&[file.path().to_path_buf()], &[], &mut |_| {}, &mut |_| {}).expect("loads");
+        assert!(dump.bad.is_empty(), "{:?}", dump.bad);
+        let ipam = ipam::Ipam::new(dump.store.clone(), ipam::SystemClock);
+        let done = block_on(ipam.release_ips(&[Release::exact(ip("10.0.0.0"), Some("h"), 7, None)])).expect("released");
+        assert_eq!(done.outcomes[&ip("10.0.0.0")], Outcome::Released);
+        assert_eq!((dump.store.rows::<BlockKind>().len(), dump.store.rows::<AffinityKind>().len()), (left, left), "{selector}");
+    }
 }

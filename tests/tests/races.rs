@@ -9,7 +9,7 @@ use ipam::affinity::{Conditions, GiveBackError};
 use ipam::mem::Verb;
 use ipam::model::{Affinity, AffinityKind, AffinityState, BlockKind};
 use ipam::store::StoreError;
-use ipam::{AssignIp, Block, BlockCidr, Clock as _, HandleId, Owner};
+use ipam::{AssignIp, Block, BlockCidr, Clock as _, HandleId, Outcome, Owner, Release};
 use ipam_tests::faulty::row_name;
 use ipam_tests::lab::{Lab, cidr, go_until, ip, net, want};
 
@@ -169,4 +169,50 @@ fn race_10_race_11_a_row_that_is_there_already_when_claiming() {
     set_row(&lab, "a", AffinityState::Confirmed);
     assert_eq!(block_on(claim).map(|(claimed, _)| claimed.len()), Ok(1));
     matching(&lab);
+}
+
+/// An orphan: a block of nobody with one address of `h`.
+fn orphan() -> (Lab, Release) {
+    let lab = Lab::new(&[BLOCK], &["a"]);
+    block_on(lab.ipam.assign_ip(&AssignIp::new(ip("10.0.0.7"), "a").handle("h"))).expect("assigned");
+    block_on(lab.ipam.release_affinity(net(BLOCK), "a", false)).expect("given back");
+    let block = lab.block(BLOCK).expect("it has an address");
+    let number = block.seq_of(7);
+    (lab, Release::exact(ip("10.0.0.7"), Some("h"), number, Some(cidr(BLOCK))))
+}
+
+#[test]
+fn the_last_address_of_an_orphan_is_released_by_one_of_two() {
+    let (lab, release) = orphan();
+    let releases = [release];
+    let mut slow = pin!(lab.ipam.release_ips(&releases));
+    let reads = |lab: &Lab| lab.store.requests().get(&(Verb::Get, "IPAMBlock")).copied().unwrap_or(0);
+    let before = reads(&lab);
+    go_until(&mut slow, || reads(&lab) > before);
+    // It has seen the address and is about to delete the block; another process does.
+    let quick = block_on(lab.client().release_ips(&releases)).expect("released");
+    assert_eq!(quick.outcomes[&ip("10.0.0.7")], Outcome::Released);
+    // Later the address is handed out again, under the same handle.
+    lab.wait_ms(1);
+    block_on(lab.client().assign_ip(&AssignIp::new(ip("10.0.0.7"), "a").handle("h"))).expect("assigned");
+    let slow = block_on(slow).expect("released");
+    assert!(matches!(slow.outcomes[&ip("10.0.0.7")], Outcome::Stale(_) | Outcome::AlreadyFree), "{slow:?}");
+    assert_eq!((lab.count("h"), lab.block_of(ip("10.0.0.7")).in_use()), (Some(1), vec![ip("10.0.0.7")]));
+    lab.assert_clean();
+}
+
+#[test]
+fn a_count_dropped_with_its_handle_is_not_taken_from_the_next() {
+    let (lab, release) = orphan();
+    let releases = [release];
+    let mut slow = pin!(lab.ipam.release_ips(&releases));
+    go_until(&mut slow, || lab.blocks().is_empty());
+    // It has yet to count the handle down. Another one finds the block gone and drops the handle; a third counts it anew.
+    assert_eq!(block_on(lab.client().release_by_handle(&HandleId::new("h"))), Ok(Vec::new()));
+    assert_eq!(lab.count("h"), None);
+    lab.wait_ms(1);
+    block_on(lab.client().assign_ip(&AssignIp::new(ip("10.0.0.9"), "a").handle("h"))).expect("assigned");
+    assert_eq!(block_on(slow).expect("released").outcomes[&ip("10.0.0.7")], Outcome::Released);
+    assert_eq!(lab.count("h"), Some(1));
+    lab.assert_clean();
 }

@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use ipam::MemStore;
 use ipam::mem::Kept;
-use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, PoolKind, ReservationKind};
-use ipam::store::{Event, Row};
+use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, Node, NodeKind, PoolKind, ReservationKind};
+use ipam::store::{Event, Extra, Revision, Row, Uid};
 use ipam_accounting::facts::Lookup;
 use ipam_accounting::inventory::{Trust, Trusts};
 use serde::de::DeserializeOwned;
@@ -193,7 +193,14 @@ impl Loader<'_> {
                 self.namespaces.insert(namespace.clone());
                 Update::Pod(namespace, name, Lookup::Seen(facts))
             }
-            (Some("v1"), "Node") => Update::Node(name, Lookup::Seen(core.node())),
+            (Some("v1"), "Node") => {
+                let facts = core.node();
+                // Giving up blocks of nodes that a pool no longer selects looks at the node's row.
+                let labels = facts.labels.clone();
+                let (key, revision, uid) = (name.clone(), Revision("dump".into()), Uid(name.clone()));
+                self.store.put::<NodeKind>(Row { key, value: Node { labels }, revision, uid, extra: Extra::NONE }, false);
+                Update::Node(name, Lookup::Seen(facts))
+            }
             (Some("kubevirt.io/v1"), "VirtualMachine") => Update::Vm(namespace, name, Lookup::Seen(())),
             (Some("kubevirt.io/v1"), "VirtualMachineInstance") => Update::Vmi(namespace, name, Lookup::Seen(core.vmi())),
             _ => return,
@@ -227,7 +234,10 @@ impl Loader<'_> {
         let (namespace, name) = (text("namespace").unwrap_or_default(), text("name"));
         let update = match (kind, name) {
             ("Pod", Some(name)) => Some(Update::Pod(namespace, name, Lookup::Unsure)),
-            ("Node", Some(name)) => Some(Update::Node(name, Lookup::Unsure)),
+            ("Node", Some(name)) => {
+                self.store.take::<NodeKind>(&name);
+                Some(Update::Node(name, Lookup::Unsure))
+            }
             ("VirtualMachine", Some(name)) => Some(Update::Vm(namespace, name, Lookup::Unsure)),
             ("VirtualMachineInstance", Some(name)) => Some(Update::Vmi(namespace, name, Lookup::Unsure)),
             ("Pod" | "Node" | "VirtualMachine" | "VirtualMachineInstance", None) => {

@@ -74,6 +74,10 @@ impl Wire for BlockKind {
     fn kind(_: Group) -> &'static str {
         "IPAMBlock"
     }
+
+    fn plural(_: Group) -> &'static str {
+        "ipamblocks"
+    }
 }
 
 fn indexes(spec: &mut Fields<'_>) -> Result<Vec<Option<u32>>, FieldError> {

@@ -55,6 +55,24 @@ pub trait Wire: Kind {
 
     /// The `kind` of the object.
     fn kind(group: Group) -> &'static str;
+
+    /// The name of the kind in paths.
+    fn plural(group: Group) -> &'static str;
+
+    /// Label selector of a list; what it cannot say is for [`Self::chosen`].
+    fn selector(_: &Self::Select) -> Option<String> {
+        None
+    }
+
+    /// Whether a row belongs to a selection.
+    fn chosen(_: &Self::Select, _: &Row<Self>) -> bool {
+        true
+    }
+
+    /// The row that was found under the object name of a key, if it is that key's.
+    fn under(key: &Self::Key, row: Row<Self>) -> Option<Row<Self>> {
+        (row.key == *key).then_some(row)
+    }
 }
 
 /// An object that is being read or written.

@@ -68,6 +68,10 @@ impl Wire for PoolKind {
     fn kind(_: Group) -> &'static str {
         "IPPool"
     }
+
+    fn plural(_: Group) -> &'static str {
+        "ippools"
+    }
 }
 
 /// The metadata annotation of v1 may hold a deletion timestamp of its own (wire-format.md 2.2).
@@ -97,5 +101,9 @@ impl Wire for ReservationKind {
 
     fn kind(_: Group) -> &'static str {
         "IPReservation"
+    }
+
+    fn plural(_: Group) -> &'static str {
+        "ipreservations"
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipam::ids::{BlockCidr, HandleId, Owner};
-use ipam::model::{Affinity, AffinityKind, AffinityState, Handle, HandleKind};
+use ipam::model::{Affinity, AffinityKind, AffinityState, Handle, HandleKind, Rows};
+use ipam::store::Row;
 use serde_json::{Map, Value, json};
 
 use super::{FieldError, Object, Wire, integer};
@@ -92,6 +93,18 @@ impl Wire for AffinityKind {
     fn kind(_: Group) -> &'static str {
         "BlockAffinity"
     }
+
+    fn plural(_: Group) -> &'static str {
+        "blockaffinities"
+    }
+
+    fn selector(select: &Rows) -> Option<String> {
+        names::affinity_selector(select)
+    }
+
+    fn chosen(select: &Rows, row: &Row<Self>) -> bool {
+        select.selects(&row.key, &row.value)
+    }
 }
 
 impl Wire for HandleKind {
@@ -120,5 +133,14 @@ impl Wire for HandleKind {
 
     fn kind(_: Group) -> &'static str {
         "IPAMHandle"
+    }
+
+    fn plural(_: Group) -> &'static str {
+        "ipamhandles"
+    }
+
+    /// Handles whose ids differ by case share an object: the caller looks whose it is (D-70).
+    fn under(key: &HandleId, row: Row<Self>) -> Option<Row<Self>> {
+        Some(Row { key: key.clone(), ..row })
     }
 }

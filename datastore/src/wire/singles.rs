@@ -50,6 +50,13 @@ impl Wire for ConfigKind {
     fn kind(group: Group) -> &'static str {
         group.config_kind()
     }
+
+    fn plural(group: Group) -> &'static str {
+        match group {
+            Group::V1 => "ipamconfigs",
+            Group::V3 => "ipamconfigurations",
+        }
+    }
 }
 
 impl Wire for ClusterKind {
@@ -81,5 +88,9 @@ impl Wire for ClusterKind {
 
     fn kind(_: Group) -> &'static str {
         "ClusterInformation"
+    }
+
+    fn plural(_: Group) -> &'static str {
+        "clusterinformations"
     }
 }

@@ -14,7 +14,7 @@ use crate::affinity::{Conditions, GiveBackError};
 use crate::block::Block;
 use crate::claim::{ClaimError, Claimed, Owned};
 use crate::clock::{Clock, Time};
-use crate::handles::CountError;
+use crate::handles::{CountError, Counted};
 use crate::ids::{BlockCidr, Owner};
 use crate::model::{AffinityKind, AffinityState, BlockKind};
 use crate::modify::{ModifyError, RETRIES};
@@ -373,14 +373,14 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
 
     /// Takes from one block, and answers whether the request is done.
     async fn take(&self, work: &mut Work<'_>, cidr: BlockCidr, row: Option<Row<BlockKind>>, affine: bool) -> Result<bool, AssignError> {
-        let mut counted = 0;
+        let mut counted = Counted::default();
         let done = self.take_counted(work, cidr, row, affine, &mut counted).await;
         let unknown = matches!(done, Err(AssignError::Unknown(_))) && !planted(Planted::UndoUnknown);
         if let Some(handle) = work.args.handle.as_deref()
             && !unknown
         {
             // What was counted and not taken; after a write without answer never (D-60).
-            self.count_back(handle, cidr, counted).await;
+            self.count_back(handle, cidr, &mut counted).await;
         }
         match done? {
             Took::Some => {}
@@ -396,7 +396,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         cidr: BlockCidr,
         mut row: Option<Row<BlockKind>>,
         affine: bool,
-        counted: &mut i64,
+        counted: &mut Counted,
     ) -> Result<Took, AssignError> {
         let mut uid = None;
         let mut capped = 0;
@@ -421,8 +421,8 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             if taken.is_empty() {
                 return Ok(Took::Some);
             }
-            let more = taken.len() as i64 - *counted;
-            if !planted(Planted::CountAfterWrite) && !self.count_more(work, cidr, more, counted).await? {
+            let n = taken.len();
+            if !planted(Planted::CountAfterWrite) && !self.count_more(work, cidr, n, counted).await? {
                 capped += 1;
                 if let Some(ips) = self.at_cap(work, capped).await? {
                     return Ok(Took::HandleHas(ips));
@@ -432,11 +432,10 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             block.seq += 1;
             match Table::<BlockKind>::update(&self.store, Row { value: block, ..current }).await.map(Some).or_else(as_done) {
                 Ok(written) => {
-                    if let Some(handle) = work.args.handle.as_deref().filter(|_| planted(Planted::CountAfterWrite)) {
-                        *counted += more;
-                        drop(self.count_up(handle, cidr, more, None).await);
+                    if planted(Planted::CountAfterWrite) {
+                        drop(self.count_more(work, cidr, n, counted).await);
                     }
-                    *counted -= if handle.is_some() { taken.len() as i64 } else { 0 };
+                    counted.took(if handle.is_some() { n } else { 0 });
                     work.got.ips.extend(taken);
                     work.last = written.filter(|_| affine);
                     return Ok(Took::Some);
@@ -452,20 +451,23 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Err(AssignError::TooManyRetries)
     }
 
-    /// Counts what is taken beyond what is counted already; whether the handle may have it.
-    async fn count_more(&self, work: &Work<'_>, cidr: BlockCidr, more: i64, counted: &mut i64) -> Result<bool, AssignError> {
-        let Some(handle) = work.args.handle.as_deref().filter(|_| more > 0) else { return Ok(true) };
-        match self.count_up(handle, cidr, more, work.args.max_per_handle).await {
-            Ok(()) => *counted += more,
-            Err(ModifyError::Own(CountError::MaxReached)) => return Ok(false),
-            Err(e) => return Err(AssignError::count(handle, e)),
+    /// Counts what is to be taken beyond what is counted already; whether the handle may have it.
+    async fn count_more(&self, work: &Work<'_>, cidr: BlockCidr, taken: usize, counted: &mut Counted) -> Result<bool, AssignError> {
+        let Some(handle) = work.args.handle.as_deref() else { return Ok(true) };
+        while counted.n() < taken as i64 {
+            match self.count_up(handle, cidr, taken as i64 - counted.n(), work.args.max_per_handle, counted).await {
+                Ok(()) if planted(Planted::CountOnce) => break,
+                Ok(()) => {}
+                Err(ModifyError::Own(CountError::MaxReached)) => return Ok(false),
+                Err(e) => return Err(AssignError::count(handle, e)),
+            }
         }
         Ok(true)
     }
 
-    async fn give_counts_back(&self, work: &Work<'_>, cidr: BlockCidr, counted: &mut i64) {
+    async fn give_counts_back(&self, work: &Work<'_>, cidr: BlockCidr, counted: &mut Counted) {
         if let Some(handle) = work.args.handle.as_deref() {
-            self.count_back(handle, cidr, std::mem::take(counted)).await;
+            self.count_back(handle, cidr, counted).await;
         }
     }
 

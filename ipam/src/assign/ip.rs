@@ -11,7 +11,7 @@ use crate::Ipam;
 use crate::block::{BlockError, HostReserve};
 use crate::claim::ClaimError;
 use crate::clock::Clock;
-use crate::handles::CountError;
+use crate::handles::{CountError, Counted};
 use crate::ids::{BlockCidr, HandleId, Owner, check_handle, check_host};
 use crate::model::{AffinityKind, BlockKind, Config, PoolKind, Rows};
 use crate::modify::{ModifyError, RETRIES};
@@ -113,12 +113,12 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         let pools = self.list::<PoolKind>((), Freshness::Latest).await?;
         let (pool, cidr) = pool_for_assign(&pools, args.ip, args.intended_use.as_deref())?;
         let config = self.get_config().await?;
-        let mut counted = 0;
+        let mut counted = Counted::default();
         let done = self.assign_counted(args, &config, &pools, &pool, cidr, &mut counted).await;
         if let Some(handle) = args.handle.as_deref()
             && !matches!(done, Err(AssignError::Unknown(_)))
         {
-            self.count_back(handle, cidr, counted).await;
+            self.count_back(handle, cidr, &mut counted).await;
         }
         done
     }
@@ -130,7 +130,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         pools: &[Row<PoolKind>],
         pool: &Enabled,
         cidr: BlockCidr,
-        counted: &mut i64,
+        counted: &mut Counted,
     ) -> Result<(), AssignError> {
         let owner = args.owner();
         let check = config.strict_affinity.then_some(&owner);
@@ -149,16 +149,16 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             if uid.replace(row.uid.clone()).is_some_and(|before| before != row.uid)
                 && let Some(handle) = args.handle.as_deref()
             {
-                self.count_back(handle, cidr, std::mem::take(counted)).await;
+                self.count_back(handle, cidr, counted).await;
             }
             let mut block = row.value.clone();
             block.collect(self.clock.now(), config.cooldown());
             if let Err(e) = block.assign(args.ip, args.handle.as_deref(), &args.attrs, check) {
                 return self.taken(args, &row, e);
             }
-            if let Some(handle) = args.handle.as_deref().filter(|_| *counted == 0) {
-                match self.count_up(handle, cidr, 1, args.max_per_handle).await {
-                    Ok(()) => *counted = 1,
+            if let Some(handle) = args.handle.as_deref().filter(|_| counted.n() == 0) {
+                match self.count_up(handle, cidr, 1, args.max_per_handle, counted).await {
+                    Ok(()) => {}
                     Err(ModifyError::Own(CountError::MaxReached)) => {
                         capped += 1;
                         if self.at_cap_of(args, handle, capped).await? {
@@ -172,7 +172,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             block.seq += 1;
             match Table::<BlockKind>::update(&self.store, Row { value: block, ..row }).await {
                 Ok(_) => {
-                    *counted = 0;
+                    counted.took(1);
                     return Ok(());
                 }
                 Err(StoreError::Conflict | StoreError::Absent | StoreError::Exists) => {}

@@ -9,9 +9,9 @@ use std::task::{Poll, Waker};
 
 use futures::FutureExt;
 use ipam::mem::Kept;
-use ipam::model::{AffinityKind, BlockKind, HandleKind, Rows};
+use ipam::model::{Affinity, AffinityKind, BlockKind, Handle, HandleKind, Rows};
 use ipam::store::{Freshness, Kind as _, Row, StoreError, Table};
-use ipam::{BlockCidr, HandleId, MemStore, Owner};
+use ipam::{Block, BlockCidr, HandleId, MemStore, Owner};
 
 /// How a parked call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,9 +147,9 @@ pub(super) struct Ledger {
     /// Per revision.
     revisions: HashMap<String, u64>,
     /// Per row that is there.
-    current: BTreeMap<String, u64>,
+    current: BTreeMap<u64, u64>,
     /// Per row, the last that happened to it.
-    last: HashMap<String, u64>,
+    last: HashMap<u64, u64>,
     /// Earlier states of the affinities, which cached lists may show.
     affinities: Vec<Vec<Row<AffinityKind>>>,
 }
@@ -161,19 +161,23 @@ pub(super) fn hash(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn name<K: Kept>(key: &K::Key) -> String {
-    format!("{}{key:?}", &K::NAME[..5.min(K::NAME.len())])
+/// What stands for a row.
+fn name<K: Kept>(key: &K::Key) -> u64 {
+    hash((K::NAME, key))
 }
 
 /// A value without what depends on the time of unrelated calls: a block's number starts from the time of its birth.
 fn content<K: Kept>(value: &K::Value) -> u64 {
     let any: &dyn std::any::Any = value;
-    match any.downcast_ref::<ipam::Block>() {
-        Some(block) => {
-            let plain = ipam::Block { seq: 0, seqs: block.seqs.keys().map(|o| (*o, 0)).collect(), ..block.clone() };
-            hash(format!("{plain:?}"))
-        }
-        None => hash(format!("{value:?}")),
+    if let Some(Block { cidr, affinity, claim_time, allocations, unallocated, attributes, seq: _, seqs }) = any.downcast_ref() {
+        let numbered: Vec<u32> = seqs.keys().copied().collect();
+        hash((cidr, affinity, claim_time, allocations, unallocated, attributes, numbered))
+    } else if let Some(affinity) = any.downcast_ref::<Affinity>() {
+        hash(affinity)
+    } else if let Some(handle) = any.downcast_ref::<Handle>() {
+        hash(handle)
+    } else {
+        hash(format!("{value:?}"))
     }
 }
 
@@ -185,7 +189,7 @@ impl Ledger {
         }
         let chain = hash((self.last.get(&name), content::<K>(&row.value)));
         self.revisions.insert(row.revision.0.clone(), chain);
-        self.current.insert(name.clone(), chain);
+        self.current.insert(name, chain);
         self.last.insert(name, chain);
     }
 

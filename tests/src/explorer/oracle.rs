@@ -63,11 +63,17 @@ fn owners(rows: &Rows, world: &World) -> Vec<Identity> {
     owners
 }
 
-/// An identity that a client was told is released is not there any more, unless somebody has taken it anew.
+/// An identity that a client was told is released is not there any more, and only one was told so, unless somebody has taken it
+/// anew.
 fn told_gone(world: &World, stored: &[Identity]) -> Result<(), String> {
     let anew = world.ops.iter().any(|op| matches!(op, Op::Reuse | Op::AssignMore));
+    let mut all = Vec::new();
     for client in &world.clients {
         let Client::Done(told) = client else { continue };
+        if let Some(twice) = told.gone.iter().find(|g| all.contains(*g) && !anew) {
+            return Err(format!("two were told that they released {} of {}", twice.1, twice.0));
+        }
+        all.extend(told.gone.iter().cloned());
         if let Some(gone) = told.gone.iter().find(|g| stored.contains(g) && !anew) {
             return Err(format!("{} was told that {} is released, and it is there", gone.0, gone.1));
         }

@@ -54,6 +54,8 @@ seeds! {
     GivingBack,
     /// An empty block of nobody.
     Unowned,
+    /// A block of nobody with one address of `s`.
+    Orphan,
     /// `a`'s block and a stale row of `b`.
     Stale,
     /// `a`'s row is half deleted.
@@ -148,6 +150,7 @@ pub fn rows(seed: Seed) -> Rows {
         Seed::Nothing => {}
         Seed::Pending => rows.affinity("a", Pending, false),
         Seed::Unowned => rows.block(None, &[], false),
+        Seed::Orphan => rows.block(None, &["s"], false),
         Seed::HalfDeletedBlock => {
             rows.block(Some("a"), &[], true);
             rows.affinity("a", Confirmed, false);
