@@ -8,11 +8,13 @@
 //! | [`facts`] | the few facts we keep of pods, nodes, VMs |
 //! | [`update`] | what a feed says |
 //! | [`text`] | durations and times |
+//! | [`live`] | a live API server as a store |
 //! | [`dump`] | `kubectl get -o yaml` as a store, and back |
 
 pub mod dump;
 pub mod facts;
 pub mod group;
+pub mod live;
 pub mod names;
 pub mod text;
 pub mod update;
