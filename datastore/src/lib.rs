@@ -22,4 +22,5 @@ pub mod wire;
 
 pub use dump::{Dump, DumpError, load};
 pub use group::Group;
+pub use live::KubeStore;
 pub use update::Update;

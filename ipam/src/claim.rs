@@ -6,7 +6,7 @@ use crate::block::{Block, HostReserve};
 use crate::clock::{Clock, round_up};
 use crate::ids::{BlockCidr, Owner};
 use crate::model::{Affinity, AffinityKind, AffinityState, BlockKind};
-use crate::modify::RETRIES;
+use crate::modify::{RETRIES, purge_half_deleted};
 use crate::planted::{Planted, planted};
 use crate::store::{Datastore, Row, StoreError, Table};
 
@@ -96,13 +96,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         for _ in 0..2 {
             match Table::<K>::create(&self.store, key, value.clone()).await {
                 Err(StoreError::Exists) if Table::<K>::get(&self.store, key).await?.is_none() => {
-                    let stale = Table::<K>::half_deleted(&self.store).await?.into_iter().find(|r| r.key == *key);
-                    if let Some(row) = stale {
-                        match Table::<K>::purge(&self.store, &row).await {
-                            Ok(()) | Err(StoreError::Absent | StoreError::Conflict) => {}
-                            Err(e) => return Err(e),
-                        }
-                    }
+                    purge_half_deleted::<K, S>(&self.store, key).await?;
                 }
                 other => return other,
             }

@@ -98,12 +98,18 @@ fn gone_is_fine(deleted: Result<(), StoreError>) -> Result<(), StoreError> {
 async fn create<K: Kind, S: Table<K>>(store: &S, key: &K::Key, value: K::Value) -> Result<(), StoreError> {
     let created = store.create(key, value).await;
     if matches!(created, Err(StoreError::Exists)) {
-        let stale = store.half_deleted().await?.into_iter().find(|r| r.key == *key);
-        if let Some(row) = stale {
-            gone_is_fine(store.purge(&row).await)?;
-        }
+        purge_half_deleted(store, key).await?;
     }
     created.map(drop)
+}
+
+/// Finishes the deletion of the row of a key, if it was begun (D-65). Somebody else may finish it at the same time.
+pub(crate) async fn purge_half_deleted<K: Kind, S: Table<K>>(store: &S, key: &K::Key) -> Result<(), StoreError> {
+    let Some(row) = store.half_deleted().await?.into_iter().find(|r| r.key == *key) else { return Ok(()) };
+    match store.purge(&row).await {
+        Err(StoreError::Absent | StoreError::Conflict) => Ok(()),
+        done => done,
+    }
 }
 
 #[cfg(test)]

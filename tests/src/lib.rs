@@ -2,6 +2,8 @@
 //!
 //! [`script`] runs the text cases below `tests/cases`: a cluster in a few lines, steps, and what must come of them.
 
+pub mod contract;
+pub mod control_plane;
 pub mod explorer;
 pub mod faulty;
 pub mod lab;

@@ -1,0 +1,256 @@
+//! A real control plane for tests: etcd and kube-apiserver on loopback, RBAC on, with the definitions of one API group.
+//!
+//! The processes end with this one, however it ends: a shell holds them until its standard input closes.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use backon::{ConstantBuilder, Retryable};
+use ipam_datastore::Group;
+use ipam_datastore::live::{Access, Connection};
+use kube::Client;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::repo;
+
+/// How often readiness is asked for, and how many times at most.
+const EVERY: Duration = Duration::from_millis(100);
+const TIMES: usize = 600;
+
+/// A program that ends when this is dropped.
+struct Process {
+    shell: Child,
+}
+
+impl Process {
+    fn start(program: &Path, args: &[String], log: &Path) -> Self {
+        let log = std::fs::File::create(log).expect("a log");
+        // The program runs until the shell's input ends.
+        let script = "exec 3<&0; \"$@\" 3<&- </dev/null & pid=$!; cat <&3 >/dev/null; kill -9 $pid; wait $pid 2>/dev/null";
+        let shell = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|e| panic!("starting {}: {e}", program.display()));
+        Self { shell }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        drop(self.shell.wait());
+    }
+}
+
+/// A control plane.
+pub struct ControlPlane {
+    dir: TempDir,
+    bin: PathBuf,
+    ports: [u16; 3],
+    etcd: Option<Process>,
+    server: Option<Process>,
+    /// The group whose definitions it has.
+    pub group: Group,
+}
+
+/// The folder of the programs: built on first use, minutes then.
+fn programs() -> PathBuf {
+    let done = Command::new(repo("tests/tools/install")).stderr(Stdio::inherit()).output().expect("tests/tools/install runs");
+    assert!(done.status.success(), "tests/tools/install failed");
+    PathBuf::from(String::from_utf8_lossy(&done.stdout).trim())
+}
+
+fn free_ports() -> [u16; 3] {
+    let held: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    std::array::from_fn(|i| held[i].local_addr().expect("bound").port())
+}
+
+impl ControlPlane {
+    /// Starts one, and waits until it serves the definitions of `group` and KubeVirt's.
+    pub async fn start(group: Group) -> Self {
+        let plane = Self::bare(group).await;
+        let set = if group == Group::V1 { "v1" } else { "v3" };
+        plane.define(&format!("tests/data/crds/{set}.yaml"), |_| {}).await;
+        plane.define("tests/data/crds/kubevirt.yaml", |_| {}).await;
+        plane
+    }
+
+    /// Starts one without definitions.
+    pub async fn bare(group: Group) -> Self {
+        let dir = tempfile::Builder::new().prefix("ipam-test-").tempdir().expect("a folder");
+        let mut plane = Self { dir, bin: programs(), ports: free_ports(), etcd: None, server: None, group };
+        plane.write_files();
+        plane.start_etcd();
+        plane.start_server();
+        plane.ready().await;
+        plane
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write_files(&self) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {"server": format!("https://127.0.0.1:{}", self.ports[2]), "insecure-skip-tls-verify": true}}],
+            "users": [{"name": "admin", "user": {"tokenFile": self.file("token")}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        });
+        for (name, text) in [
+            ("sa.key", key.serialize_pem()),
+            ("sa.pub", key.public_key_pem()),
+            ("tokens.csv", "first,admin,admin,\"system:masters\"\nsecond,admin,admin,\"system:masters\"\nnobody,nobody,nobody\n".into()),
+            ("token", "first".into()),
+            ("kubeconfig", config.to_string()),
+        ] {
+            std::fs::write(self.file(name), text).expect("written");
+        }
+    }
+
+    /// Starts etcd, after [`Self::stop_etcd`] over the same data.
+    pub fn start_etcd(&mut self) {
+        let [client, peer, _] = self.ports.map(|p| format!("http://127.0.0.1:{p}"));
+        let args = [
+            format!("--data-dir={}", self.file("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--unsafe-no-fsync".into(),
+            "--log-level=error".into(),
+        ];
+        self.etcd = Some(Process::start(&self.bin.join("etcd"), &args, &self.file("etcd.log")));
+    }
+
+    /// Kills etcd.
+    pub fn stop_etcd(&mut self) {
+        self.etcd = None;
+    }
+
+    /// Starts the API server, after [`Self::stop_server`] on the same port.
+    pub fn start_server(&mut self) {
+        let key = |name: &str| self.file(name).display().to_string();
+        let args = [
+            format!("--etcd-servers=http://127.0.0.1:{}", self.ports[0]),
+            format!("--secure-port={}", self.ports[2]),
+            format!("--cert-dir={}", key("certs")),
+            format!("--token-auth-file={}", key("tokens.csv")),
+            format!("--service-account-key-file={}", key("sa.pub")),
+            format!("--service-account-signing-key-file={}", key("sa.key")),
+            "--service-account-issuer=https://test.invalid".into(),
+            "--bind-address=127.0.0.1".into(),
+            "--authorization-mode=RBAC".into(),
+            "--disable-admission-plugins=ServiceAccount".into(),
+            "--endpoint-reconciler-type=none".into(),
+            "--service-cluster-ip-range=10.0.0.0/24".into(),
+        ];
+        self.server = Some(Process::start(&self.bin.join("kube-apiserver"), &args, &self.file("server.log")));
+    }
+
+    /// Kills the API server.
+    pub fn stop_server(&mut self) {
+        self.server = None;
+    }
+
+    /// Waits until the API server says that it is ready.
+    pub async fn ready(&self) {
+        let ask = || async { self.client().await.request_text(get("/readyz")).await };
+        if let Err(e) = ask.retry(ConstantBuilder::default().with_delay(EVERY).with_max_times(TIMES)).await {
+            let log = std::fs::read_to_string(self.file("server.log")).unwrap_or_default();
+            panic!("the API server is not ready: {e}\n{}", log.lines().rev().take(20).collect::<Vec<_>>().join("\n"));
+        }
+    }
+
+    /// How an administrator reaches it.
+    pub fn access(&self) -> Access {
+        Access { kubeconfig: Some(self.file("kubeconfig")), context: None }
+    }
+
+    /// The file that holds the administrator's token: `first`, `second` are accepted, `nobody` is who may do nothing.
+    pub fn token_file(&self) -> PathBuf {
+        self.file("token")
+    }
+
+    /// A new connection of an administrator.
+    pub async fn connection(&self) -> Connection {
+        Connection::new(self.access()).await.expect("a client")
+    }
+
+    /// A new client of an administrator.
+    pub async fn client(&self) -> Client {
+        self.connection().await.client()
+    }
+
+    /// Creates the definitions in a file, each changed by `change`, and waits until they are served.
+    pub async fn define(&self, file: &str, change: impl Fn(&mut Value)) {
+        let text = std::fs::read_to_string(repo(file)).expect("definitions");
+        let client = self.client().await;
+        for document in yaml_serde::Deserializer::from_str(&text) {
+            let mut crd = Value::deserialize(document).expect("a definition");
+            change(&mut crd);
+            create(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+            let spec = &crd["spec"];
+            let part = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+            let served =
+                format!("/apis/{}/{}/{}", part(&spec["group"]), part(&spec["versions"][0]["name"]), part(&spec["names"]["plural"]));
+            let ask = || async { client.request_text(get(&served)).await };
+            ask.retry(ConstantBuilder::default().with_delay(EVERY).with_max_times(TIMES)).await.expect("served");
+        }
+    }
+
+    /// Deletes every object of the group.
+    pub async fn clear(&self) {
+        let client = self.client().await;
+        for plural in plurals(self.group) {
+            let path = format!("/apis/{}/{plural}", self.group.api_version());
+            let request = http::Request::delete(path).body(Vec::new()).expect("a request");
+            client.request_text(request).await.expect("deleted");
+        }
+    }
+}
+
+/// The kinds of a group, as paths name them.
+pub fn plurals(group: Group) -> [&'static str; 8] {
+    let config = if group == Group::V1 { "ipamconfigs" } else { "ipamconfigurations" };
+    [
+        "ipamblocks",
+        "blockaffinities",
+        "ipamhandles",
+        config,
+        "ippools",
+        "ipreservations",
+        "clusterinformations",
+        "kubecontrollersconfigurations",
+    ]
+}
+
+/// A reading.
+pub fn get(path: &str) -> http::Request<Vec<u8>> {
+    http::Request::get(path).body(Vec::new()).expect("a request")
+}
+
+/// Creates an object as it is; the stored one comes back.
+pub async fn create(client: &Client, path: &str, object: &Value) -> Value {
+    let request = http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
+    client.request(request.expect("a request")).await.unwrap_or_else(|e| panic!("creating at {path}: {e}\n{object}"))
+}
+
+/// Replaces an object as it is; the stored one comes back.
+pub async fn replace(client: &Client, path: &str, object: &Value) -> Value {
+    let request = http::Request::put(path).header("content-type", "application/json").body(object.to_string().into_bytes());
+    client.request(request.expect("a request")).await.unwrap_or_else(|e| panic!("replacing {path}: {e}\n{object}"))
+}
