@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipam_datastore::Group;
 use ipam_datastore::dump::Kinds;
 use ipam_datastore::text::{duration, time};
 
@@ -35,12 +36,29 @@ pub enum Output {
     Json,
 }
 
-/// Where the objects come from.
+/// Where the objects come from: dumps, or the cluster.
 #[derive(Debug, Args)]
 pub struct Source {
-    /// Dumps of `kubectl get -o yaml` (or JSON); `-` is standard input.
-    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    /// Dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["kubeconfig", "context", "api_group"])]
     pub from: Vec<PathBuf>,
+
+    /// Kubeconfig of the cluster. Default: KUBECONFIG, ~/.kube/config, or the pod's own account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// API group of the cluster's IPAM objects: projectcalico.org/v3 or crd.projectcalico.org/v1. Default: asked of the cluster.
+    #[arg(long, value_name = "GROUP", env = "CALICO_API_GROUP", value_parser = group)]
+    pub api_group: Option<Group>,
+}
+
+fn group(text: &str) -> Result<Group, String> {
+    let wanted = |g: &Group| g.api_version().eq_ignore_ascii_case(text);
+    [Group::V1, Group::V3].into_iter().find(wanted).ok_or_else(|| format!("{text:?} is neither {} nor {}", Group::V3, Group::V1))
 }
 
 /// Arguments of `check`.

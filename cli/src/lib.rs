@@ -1,9 +1,9 @@
-//! The command line for the night: check and show, on dumps.
+//! The command line for the night: check and show, on a cluster or on dumps.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
-//! | [`snapshot`] | a loaded dump with its cache |
+//! | [`snapshot`] | a cluster or dump, loaded, with its cache |
 //! | [`check`] | every allocation judged, every inconsistency found |
 //! | [`show`] | how full pools and blocks are; who has an address |
 
@@ -20,6 +20,12 @@ pub enum Error {
     /// The input cannot be used at all.
     #[error(transparent)]
     Dump(#[from] ipam_datastore::DumpError),
+    /// The cluster cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ipam_datastore::live::ConnectError),
+    /// There is no runtime.
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
     /// Not an address.
     #[error("invalid IP address specified: {0}")]
     Address(String),

@@ -4,7 +4,9 @@ use std::io::{IsTerminal as _, Write as _};
 
 use ipam_accounting::Inventory;
 use ipam_datastore::dump::{Kinds, load};
-use ipam_datastore::{Dump, Update};
+use ipam_datastore::live::discovery::discover;
+use ipam_datastore::live::{Access, Connection, snapshot};
+use ipam_datastore::{Dump, KubeStore, Update};
 
 use crate::Error;
 use crate::args::Source;
@@ -18,6 +20,19 @@ pub struct Loaded {
     pub dump: Dump,
     /// The cache.
     pub cache: Inventory,
+}
+
+/// Reads the cluster.
+fn live(source: &Source, sink: &mut (dyn FnMut(Update) + Send)) -> Result<Dump, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
+    runtime.block_on(async {
+        let connection = Connection::new(Access { kubeconfig: source.kubeconfig.clone(), context: source.context.clone() }).await?;
+        let group = match source.api_group {
+            Some(group) => group,
+            None => discover(&connection).await?,
+        };
+        Ok(snapshot(&KubeStore::new(connection, group), sink).await?)
+    })
 }
 
 /// Loads; tells notes on standard error, and progress if that is a terminal.
@@ -52,7 +67,7 @@ pub fn loaded(source: &Source, complete: &[Kinds]) -> Result<Loaded, Error> {
             drop(std::io::stderr().flush());
         }
     };
-    let dump = load(&source.from, complete, &mut sink, &mut progress)?;
+    let dump = if source.from.is_empty() { live(source, &mut sink)? } else { load(&source.from, complete, &mut sink, &mut progress)? };
     if terminal && dump.counts.values().sum::<u64>() >= STEP {
         eprintln!();
     }

@@ -223,6 +223,51 @@ impl ControlPlane {
     }
 }
 
+/// Where objects of a kind are, by `apiVersion`, kind and namespace.
+fn place(object: &Value) -> String {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let plural = match kind.as_str() {
+        "BlockAffinity" => "blockaffinities".into(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+        None => format!("{root}/{plural}"),
+    }
+}
+
+impl ControlPlane {
+    /// Creates every object of a dump, with its status; answers with what is stored then, in the order of the dump.
+    pub async fn fill(&self, file: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(repo(file)).expect("a dump");
+        let dump: Value = yaml_serde::from_str(&text).expect("YAML");
+        let mut items = dump["items"].as_array().expect("a list").clone();
+        // Namespaces come before what is in them.
+        items.sort_by_key(|object| object["kind"] != "Namespace");
+        let client = self.client().await;
+        let mut stored = Vec::new();
+        for mut object in items {
+            let path = place(&object);
+            let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
+            for field in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"] {
+                object["metadata"].as_object_mut().expect("metadata").remove(field);
+            }
+            if object["kind"] == "Namespace" && client.request_text(get(&format!("{path}/{name}"))).await.is_ok() {
+                continue;
+            }
+            let mut there = create(&client, &path, &object).await;
+            if ["Pod", "Node"].contains(&object["kind"].as_str().unwrap_or_default()) {
+                there["status"] = object["status"].clone();
+                there = replace(&client, &format!("{path}/{name}/status"), &there).await;
+            }
+            stored.push(there);
+        }
+        stored
+    }
+}
+
 /// The kinds of a group, as paths name them.
 pub fn plurals(group: Group) -> [&'static str; 8] {
     let config = if group == Group::V1 { "ipamconfigs" } else { "ipamconfigurations" };

@@ -7,6 +7,7 @@ pub mod control_plane;
 pub mod explorer;
 pub mod faulty;
 pub mod lab;
+pub mod proxy;
 pub mod script;
 pub mod synthetic;
 

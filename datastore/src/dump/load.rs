@@ -57,7 +57,7 @@ impl FromStr for Kinds {
 ///
 /// # Errors
 /// Input that cannot be read at all; rows of both API groups.
-pub fn load(files: &[PathBuf], complete: &[Kinds], sink: &mut dyn FnMut(Update), progress: &mut dyn FnMut(u64)) -> Result<Dump, DumpError> {
+pub fn load(files: &[PathBuf], complete: &[Kinds], sink: &mut (dyn FnMut(Update) + Send), progress: &mut dyn FnMut(u64)) -> Result<Dump, DumpError> {
     let inputs = files.iter().map(|f| Input::open(f)).collect::<Result<Vec<_>, _>>()?;
     let mut loader = Loader::new(sink);
     let mut read = 0;
@@ -75,8 +75,8 @@ pub fn load(files: &[PathBuf], complete: &[Kinds], sink: &mut dyn FnMut(Update),
     Ok(loader.finish(inputs, complete))
 }
 
-struct Loader<'a> {
-    sink: &'a mut dyn FnMut(Update),
+pub(crate) struct Loader<'a> {
+    sink: &'a mut (dyn FnMut(Update) + Send),
     store: MemStore,
     group: Option<Group>,
     bad: Vec<BadItem>,
@@ -92,7 +92,7 @@ struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    fn new(sink: &'a mut dyn FnMut(Update)) -> Self {
+    pub(crate) fn new(sink: &'a mut (dyn FnMut(Update) + Send)) -> Self {
         Self {
             sink,
             store: MemStore::new(),
@@ -179,7 +179,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn core(&mut self, core: &CoreObject) {
+    pub(crate) fn core(&mut self, core: &CoreObject) {
         let kind = core.kind.as_deref().unwrap_or_default();
         *self.counts.entry(kind.into()).or_default() += 1;
         let metadata = core.metadata.as_ref();
@@ -228,7 +228,7 @@ impl Loader<'_> {
         }
     }
 
-    fn bad_core(&mut self, kind: &str, object: &Value, why: &str) {
+    pub(crate) fn bad_core(&mut self, kind: &str, object: &Value, why: &str) {
         let at = why.split_once(": ").map_or(("object", why), |(field, why)| (field, why));
         let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
         let (namespace, name) = (text("namespace").unwrap_or_default(), text("name"));
@@ -251,7 +251,7 @@ impl Loader<'_> {
         update.into_iter().for_each(|u| (self.sink)(u));
     }
 
-    fn row(&mut self, place: &str, kind: &str, group: Group, object: Map<String, Value>) -> Result<(), DumpError> {
+    pub(crate) fn row(&mut self, place: &str, kind: &str, group: Group, object: Map<String, Value>) -> Result<(), DumpError> {
         if let Some(before) = self.group.filter(|g| *g != group) {
             let name = object.get("metadata").and_then(|m| m["name"].as_str()).unwrap_or("?");
             return Err(DumpError::new(
@@ -331,7 +331,7 @@ impl Loader<'_> {
         (self.sink)(Update::Settings(settings));
     }
 
-    fn finish(mut self, inputs: Vec<Input>, complete: &[Kinds]) -> Dump {
+    pub(crate) fn finish(mut self, inputs: Vec<Input>, complete: &[Kinds]) -> Dump {
         let trusts = self.trusts(complete);
         let holds = holds(&self.bad, &self.store);
         (self.sink)(Update::Trusts(trusts.clone()));

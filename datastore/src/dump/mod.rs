@@ -10,6 +10,7 @@ mod pieces;
 mod save;
 
 pub use bad::BadItem;
+pub(crate) use load::Loader;
 pub use load::{Kinds, load};
 pub use save::save;
 
@@ -34,7 +35,7 @@ pub struct DumpError {
 }
 
 impl DumpError {
-    fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
         Self { place: place.into(), why: why.into() }
     }
 }

@@ -68,8 +68,8 @@ impl KubeStore {
         name.map_or(all.clone(), |name| format!("{all}/{name}"))
     }
 
-    /// All pages of a list; `query` selects. A cached one has no limit: a limit would make it consistent (D-79).
-    async fn pages<T: DeserializeOwned>(
+    /// All items of a list; begins anew when its pages have expired.
+    async fn pages<T: DeserializeOwned + Send>(
         &self,
         kind: &'static str,
         path: &str,
@@ -79,23 +79,24 @@ impl KubeStore {
         let selector = selector.map_or(String::new(), |s| format!("&labelSelector={}", escaped(&s)));
         let mut failed = StoreError::Conflict;
         for _ in 0..LISTS {
-            match self.pages_once(kind, path, &selector, fresh).await {
-                // Its pages have expired.
+            let mut items = Vec::new();
+            match self.each(kind, path, &selector, fresh, &mut |item| items.push(item)).await {
                 Err(e @ StoreError::Conflict) => failed = e,
-                done => return done,
+                done => return done.map(|()| items),
             }
         }
         Err(failed)
     }
 
-    async fn pages_once<T: DeserializeOwned>(
+    /// Every item of a list, page by page. A cached one has no limit: a limit would make it consistent (D-79).
+    pub(super) async fn each<T: DeserializeOwned>(
         &self,
         kind: &'static str,
         path: &str,
         selector: &str,
         fresh: Freshness,
-    ) -> Result<Vec<T>, StoreError> {
-        let mut items = Vec::new();
+        f: &mut (dyn FnMut(T) + Send),
+    ) -> Result<(), StoreError> {
         let mut query = match fresh {
             Freshness::Cached => format!("resourceVersion=0{selector}"),
             Freshness::Latest => format!("limit={PAGE}{selector}"),
@@ -103,10 +104,10 @@ impl KubeStore {
         loop {
             let body = self.connection.read(Purpose::List, kind, &format!("{path}?{query}")).await.understood(Purpose::List, kind)?;
             let page: Page<T> = serde_json::from_slice(&body).map_err(|e| unreadable(kind, &e))?;
-            items.extend(page.items.unwrap_or_default());
+            page.items.into_iter().flatten().for_each(&mut *f);
             match page.metadata.next.filter(|next| !next.is_empty()) {
                 Some(next) => query = format!("limit={PAGE}{selector}&continue={}", escaped(&next)),
-                None => return Ok(items),
+                None => return Ok(()),
             }
         }
     }

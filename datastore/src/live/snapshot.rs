@@ -1,0 +1,73 @@
+//! Everything that a cluster has, read once: as a dump of it.
+
+use ipam::StoreError;
+use ipam::store::Freshness;
+use serde_json::{Map, Value};
+
+use super::store::KubeStore;
+use crate::dump::{Dump, DumpError, Kinds, Loader};
+use crate::facts::CoreObject;
+use crate::group::Group;
+use crate::update::Update;
+
+/// Kinds of the core and of KubeVirt: `apiVersion`, kind, path, and what a full list proves.
+const CORE: [(&str, &str, &str, Kinds); 4] = [
+    ("v1", "Pod", "/api/v1/pods", Kinds::Pod),
+    ("v1", "Node", "/api/v1/nodes", Kinds::Node),
+    ("kubevirt.io/v1", "VirtualMachine", "/apis/kubevirt.io/v1/virtualmachines", Kinds::VirtualMachine),
+    ("kubevirt.io/v1", "VirtualMachineInstance", "/apis/kubevirt.io/v1/virtualmachineinstances", Kinds::VirtualMachineInstance),
+];
+
+/// Kinds of the store with their names in paths.
+fn rows(group: Group) -> [(&'static str, &'static str); 8] {
+    let config = if group == Group::V1 { "ipamconfigs" } else { "ipamconfigurations" };
+    [
+        ("IPAMBlock", "ipamblocks"),
+        ("BlockAffinity", "blockaffinities"),
+        ("IPAMHandle", "ipamhandles"),
+        ("IPPool", "ippools"),
+        ("IPReservation", "ipreservations"),
+        (group.config_kind(), config),
+        ("ClusterInformation", "clusterinformations"),
+        ("KubeControllersConfiguration", "kubecontrollersconfigurations"),
+    ]
+}
+
+/// Reads every kind, consistently. What the store says comes before what uses it: an address that is handed out while this reads
+/// is not in it, but a pod that is there now is.
+///
+/// # Errors
+/// A kind that cannot be read; without blocks, affinities or pools it is no cluster of ours (D-76).
+pub async fn snapshot(store: &KubeStore, sink: &mut (dyn FnMut(Update) + Send)) -> Result<Dump, DumpError> {
+    let mut loader = Loader::new(sink);
+    let mut complete = Vec::new();
+    for (kind, plural) in rows(store.group()) {
+        let mut objects: Vec<Map<String, Value>> = Vec::new();
+        let path = format!("/apis/{}/{plural}", store.group().api_version());
+        match store.each(kind, &path, "", Freshness::Latest, &mut |item| objects.push(item)).await {
+            Err(StoreError::NotServed(_)) if !["IPAMBlock", "BlockAffinity", "IPPool"].contains(&kind) => {}
+            done => done.map_err(|e| DumpError::new(kind, e.to_string()))?,
+        }
+        for mut object in objects {
+            object.insert("apiVersion".into(), store.group().api_version().into());
+            object.insert("kind".into(), kind.into());
+            loader.row(kind, kind, store.group(), object)?;
+        }
+    }
+    for (version, kind, path, proves) in CORE {
+        let mut take = |item: Map<String, Value>| match serde_json::from_value::<CoreObject>(Value::Object(item.clone())) {
+            Ok(mut core) => {
+                // Items of a list do not name their kind.
+                (core.api_version, core.kind) = (Some(version.into()), Some(kind.into()));
+                loader.core(&core);
+            }
+            Err(e) => loader.bad_core(kind, &Value::Object(item), &e.to_string()),
+        };
+        match store.each(kind, path, "", Freshness::Latest, &mut take).await {
+            Ok(()) => complete.push(proves),
+            Err(StoreError::NotServed(_)) if version != "v1" => {}
+            Err(e) => return Err(DumpError::new(kind, e.to_string())),
+        }
+    }
+    Ok(loader.finish(Vec::new(), &complete))
+}
