@@ -57,7 +57,12 @@ impl FromStr for Kinds {
 ///
 /// # Errors
 /// Input that cannot be read at all; rows of both API groups.
-pub fn load(files: &[PathBuf], complete: &[Kinds], sink: &mut (dyn FnMut(Update) + Send), progress: &mut dyn FnMut(u64)) -> Result<Dump, DumpError> {
+pub fn load(
+    files: &[PathBuf],
+    complete: &[Kinds],
+    sink: &mut (dyn FnMut(Update) + Send),
+    progress: &mut dyn FnMut(u64),
+) -> Result<Dump, DumpError> {
     let inputs = files.iter().map(|f| Input::open(f)).collect::<Result<Vec<_>, _>>()?;
     let mut loader = Loader::new(sink);
     let mut read = 0;
