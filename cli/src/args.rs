@@ -37,7 +37,7 @@ pub enum Output {
 }
 
 /// Where the objects come from: dumps, or the cluster.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Source {
     /// Dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["kubeconfig", "context", "api_group"])]

@@ -6,6 +6,7 @@ pub mod contract;
 pub mod control_plane;
 pub mod explorer;
 pub mod faulty;
+pub mod hammer;
 pub mod lab;
 pub mod proxy;
 pub mod script;

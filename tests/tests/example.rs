@@ -198,7 +198,7 @@ fn met_02_the_start_page_agrees_with_the_reference_where_decisions_do_not_differ
 #[test]
 fn utl_01_utilization_is_the_reference_s_with_cooling_apart() {
     for file in GROUPS {
-        let source = ipamctl::args::Source { from: vec![repo(file)] };
+        let source = ipamctl::args::Source { from: vec![repo(file)], ..Default::default() };
         let loaded = ipamctl::snapshot::loaded(&source, &[]).expect("loads");
         let mut ours: Value =
             serde_json::from_str(&serde_json::to_string(&ipamctl::show::utilization(&loaded)).expect("JSON")).expect("JSON");
@@ -219,7 +219,7 @@ fn utl_01_utilization_is_the_reference_s_with_cooling_apart() {
 #[test]
 fn chk_20_check_agrees_with_every_row_of_the_verdicts() {
     for file in GROUPS {
-        let source = ipamctl::args::Source { from: vec![repo(file)] };
+        let source = ipamctl::args::Source { from: vec![repo(file)], ..Default::default() };
         let loaded = ipamctl::snapshot::loaded(&source, &[]).expect("loads");
         let report = ipamctl::check::check(&loaded, &ipam_accounting::schedule::Limits::default(), start());
         let rows = data("leaky-cluster.verdicts.json");

@@ -21,7 +21,7 @@ use serde_json::Value;
 const EXAMPLES: [(Group, &str); 2] = [(Group::V1, "examples/leaky-cluster.yaml"), (Group::V3, "examples/leaky-cluster.v3.yaml")];
 
 fn source(from: Vec<PathBuf>, kubeconfig: Option<PathBuf>) -> Source {
-    Source { from, kubeconfig, context: None, api_group: None }
+    Source { from, kubeconfig, ..Source::default() }
 }
 
 /// What `ipamctl check` says, on a thread of its own: it starts its own runtime.

@@ -92,7 +92,7 @@ async fn d_80_readings_are_tried_again_a_few_times() {
 }
 
 #[tokio::test]
-async fn d_79_cached_lists_carry_no_limit_and_lists_by_host_ask_for_labels() {
+async fn d_79_del_10_cached_lists_carry_no_limit_and_lists_by_host_ask_for_labels() {
     let Cluster { plane: _plane, proxy, store } = cluster().await;
     drop(Table::<PoolKind>::list(&store, &(), Freshness::Cached).await);
     drop(Table::<PoolKind>::list(&store, &(), Freshness::Latest).await);
@@ -108,6 +108,15 @@ async fn d_79_cached_lists_carry_no_limit_and_lists_by_host_ask_for_labels() {
             format!("GET /apis/projectcalico.org/v3/blockaffinities?resourceVersion=0&labelSelector={labels}"),
         ]
     );
+}
+
+#[tokio::test]
+async fn del_04_d_28_a_row_that_is_known_is_deleted_by_one_request() {
+    let Cluster { plane: _plane, proxy, store } = cluster().await;
+    let row = Table::<HandleKind>::create(&store, &key(), value(1)).await.expect("created");
+    proxy.seen();
+    assert_eq!(Table::<HandleKind>::delete(&store, &row).await, Ok(()));
+    assert_eq!(proxy.seen(), ["DELETE /apis/projectcalico.org/v3/ipamhandles/h"]);
 }
 
 #[tokio::test]
