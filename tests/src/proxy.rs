@@ -25,6 +25,8 @@ pub enum Spoil {
     CutRequest,
     /// It is not done, and answered with this status.
     Answer(u16),
+    /// A watch that tells an error event of this status, and ends.
+    Event(u16),
 }
 
 /// For which requests, and what.
@@ -116,6 +118,10 @@ async fn pass(State(shared): State<Shared>, request: Request) -> Response {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             answer
         }
+        Some(Spoil::Event(code)) => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": code, "message": "spoiled"});
+            Response::new(Body::from(format!("{}\n", json!({"type": "ERROR", "object": status}))))
+        }
         other => {
             let answer = forward(&shared.client, request).await;
             if other.is_some() { Response::new(broken(b"{\"kind\"")) } else { answer }
@@ -135,9 +141,9 @@ async fn forward(client: &Client, request: Request) -> Response {
     let onward = onward.body(kube::client::Body::from(body.to_vec())).expect("a request");
     match client.send(onward).await {
         Ok(answer) => {
+            // As it comes: a watch has no end.
             let code = answer.status();
-            let body = answer.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-            (code, body).into_response()
+            (code, Body::from_stream(answer.into_body().into_data_stream())).into_response()
         }
         Err(e) => (StatusCode::BAD_GATEWAY, e.to_string()).into_response(),
     }

@@ -159,6 +159,11 @@ impl Connection {
         }
     }
 
+    /// Credentials were not accepted: reads them again.
+    pub(super) async fn renew_credentials(&self) {
+        self.renew().await;
+    }
+
     /// Makes the client anew from its source: a token in a file may be a new one. Whether that could be done.
     async fn renew(&self) -> bool {
         let Some(_alone) = self.renewing.try_lock() else {

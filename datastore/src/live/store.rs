@@ -36,6 +36,7 @@ struct Page<T> {
 struct PageMetadata {
     #[serde(rename = "continue")]
     next: Option<String>,
+    resource_version: String,
 }
 
 fn unreadable(kind: &str, e: &dyn std::fmt::Display) -> StoreError {
@@ -82,13 +83,13 @@ impl KubeStore {
             let mut items = Vec::new();
             match self.each(kind, path, &selector, fresh, &mut |item| items.push(item)).await {
                 Err(e @ StoreError::Conflict) => failed = e,
-                done => return done.map(|()| items),
+                done => return done.map(|_| items),
             }
         }
         Err(failed)
     }
 
-    /// Every item of a list, page by page. A cached one has no limit: a limit would make it consistent (D-79).
+    /// Every item of a list, page by page; answers with the revision of the list. A cached one has no limit: a limit would make it consistent (D-79).
     pub(super) async fn each<T: DeserializeOwned>(
         &self,
         kind: &'static str,
@@ -96,7 +97,7 @@ impl KubeStore {
         selector: &str,
         fresh: Freshness,
         f: &mut (dyn FnMut(T) + Send),
-    ) -> Result<(), StoreError> {
+    ) -> Result<String, StoreError> {
         let mut query = match fresh {
             Freshness::Cached => format!("resourceVersion=0{selector}"),
             Freshness::Latest => format!("limit={PAGE}{selector}"),
@@ -107,7 +108,7 @@ impl KubeStore {
             page.items.into_iter().flatten().for_each(&mut *f);
             match page.metadata.next.filter(|next| !next.is_empty()) {
                 Some(next) => query = format!("limit={PAGE}{selector}&continue={}", escaped(&next)),
-                None => return Ok(()),
+                None => return Ok(page.metadata.resource_version),
             }
         }
     }
