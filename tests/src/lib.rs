@@ -19,6 +19,12 @@ pub fn repo(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
+/// Says something that is shown of a test that passes, too.
+pub fn say(text: impl std::fmt::Display) {
+    use std::io::Write as _;
+    drop(writeln!(std::io::stdout().lock(), "{text}"));
+}
+
 /// A file of the tests' own data, read as JSON.
 ///
 /// # Panics

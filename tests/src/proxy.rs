@@ -119,7 +119,8 @@ async fn pass(State(shared): State<Shared>, request: Request) -> Response {
             answer
         }
         Some(Spoil::Event(code)) => {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": code, "message": "spoiled"});
+            let status =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": code, "message": "spoiled"});
             Response::new(Body::from(format!("{}\n", json!({"type": "ERROR", "object": status}))))
         }
         other => {

@@ -7,6 +7,7 @@ use std::thread;
 use ipam_tests::explorer::ops::Op;
 use ipam_tests::explorer::seeds::Seed;
 use ipam_tests::explorer::{Explored, Faults, explore, wander};
+use ipam_tests::say;
 
 type Job = (Seed, Vec<Op>, Faults);
 
@@ -35,15 +36,16 @@ fn report(what: &str, groups: &[Vec<Op>], seeds: &[Seed], faults: Faults) {
     let done = explore_all(&jobs);
     for (group, explored) in groups.iter().zip(done.chunks(seeds.len())) {
         let (schedules, states) = sum(explored);
-        println!("{group:?}: {schedules} schedules, {states} states");
+        say(format_args!("{group:?}: {schedules} schedules, {states} states"));
     }
     let violations: Vec<_> = done.iter().filter_map(|e| e.violation.as_ref()).collect();
     for (schedule, why) in violations.iter().take(20) {
-        println!("{schedule}\n    {why}");
+        say(format_args!("{schedule}\n    {why}"));
     }
     let (schedules, states) = sum(&done);
-    println!("{} {what} on {} seeds: {schedules} schedules, {states} states, {} violations", groups.len(), seeds.len(), violations.len());
-    assert!(violations.is_empty(), "{} violations", violations.len());
+    let (groups, seeds, wrong) = (groups.len(), seeds.len(), violations.len());
+    say(format_args!("{groups} {what} on {seeds} seeds: {schedules} schedules, {states} states, {wrong} violations"));
+    assert!(violations.is_empty(), "{wrong} violations");
 }
 
 fn sum(explored: &[Explored]) -> (usize, usize) {
@@ -81,7 +83,7 @@ fn too_many_orders(ops: &[Op]) -> bool {
 fn explorer_random_schedules_keep_the_rules() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (from, walks) = (number("EXPLORER_FROM", 1), number("EXPLORER_WALKS", 2000));
-    println!("random schedules {from} to {}", from + walks - 1);
+    say(format_args!("random schedules {from} to {}", from + walks - 1));
     for n in from..from + walks {
         let pick = |by: u64, of: usize| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> by) as usize % of;
         let seed = Seed::ALL[pick(40, Seed::ALL.len())];

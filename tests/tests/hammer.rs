@@ -12,6 +12,7 @@ use ipam_datastore::{Group, KubeStore};
 use ipam_tests::control_plane::{ControlPlane, create};
 use ipam_tests::hammer::{Held, POOL, Worker, repaired};
 use ipam_tests::lab::pool;
+use ipam_tests::say;
 use serde_json::json;
 use tokio::time::interval;
 
@@ -47,7 +48,7 @@ async fn trouble(plane: &mut ControlPlane, until: Time) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_shares_an_address_whatever_happens_to_the_servers() {
     let (seconds, seed) = (number("HAMMER_SECONDS", 30), number("HAMMER_SEED", 1));
-    println!("hammer: {seconds} s, seed {seed}");
+    say(format_args!("hammer: {seconds} s, seed {seed}"));
     let mut plane = ControlPlane::start(if seed % 2 == 0 { Group::V1 } else { Group::V3 }).await;
     let store = KubeStore::new(plane.connection().await, plane.group);
     Table::<PoolKind>::create(&store, &"pool".into(), pool(POOL)).await.expect("created");
@@ -80,9 +81,9 @@ async fn nobody_shares_an_address_whatever_happens_to_the_servers() {
         let found = ipam.assignment_attributes(*ip).await.unwrap_or_else(|e| panic!("{ip} of {handle}: {e}"));
         assert_eq!(found.handle.as_deref(), Some(handle.as_str()), "{ip}");
     }
-    println!(
-        "hammer: {done} operations, {unknown} without certain end, servers killed {times} times, {} addresses held, all of them stored",
-        all.len()
-    );
+    let held = all.len();
+    say(format_args!(
+        "hammer: {done} operations, {unknown} without certain end, servers killed {times} times, {held} addresses held, all of them stored"
+    ));
     assert!(done > 100 && times > 2);
 }

@@ -10,13 +10,13 @@ use ipam_accounting::schedule::Limits;
 use ipam_datastore::text::time;
 use ipam_datastore::wire::Wire;
 use ipam_datastore::{Group, KubeStore};
-use ipam_tests::control_plane::{ControlPlane, get};
+use ipam_tests::control_plane::{ControlPlane, get, replace};
 use ipam_tests::lab::{all_in, ip};
 use ipam_tests::repo;
 use ipamctl::args::Source;
 use ipamctl::check::check;
 use ipamctl::snapshot::loaded;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const EXAMPLES: [(Group, &str); 2] = [(Group::V1, "examples/leaky-cluster.yaml"), (Group::V3, "examples/leaky-cluster.v3.yaml")];
 
@@ -147,4 +147,42 @@ async fn the_library_s_operations_on_a_live_cluster() {
         assert!(pin!(ipam.release_host("node-new", true)).await.expect("listed").complete());
         assert_eq!(Table::<BlockKind>::get(&store, &rows[0].key.1).await, Ok(None));
     }
+}
+
+/// The server prunes what its definitions do not know, so these know more than we do.
+#[tokio::test]
+async fn d_85_fields_of_the_future_survive() {
+    let plane = ControlPlane::bare(Group::V3).await;
+    let future = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    plane
+        .define("tests/data/crds/v3.yaml", |crd| {
+            let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            spec["properties"]["futureField"] = future.clone();
+            if crd["spec"]["names"]["kind"] == "IPAMBlock" {
+                let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+                spec["properties"]["attributes"]["items"]["properties"]["futureField"] = future.clone();
+            }
+        })
+        .await;
+    plane.define("tests/data/crds/kubevirt.yaml", |_| {}).await;
+    plane.fill(EXAMPLES[1].1).await;
+    let store = KubeStore::new(plane.connection().await, Group::V3);
+    let client = plane.client().await;
+    let path = "/apis/projectcalico.org/v3/ipamblocks/10-48-46-128-26";
+    let mut block: Value = client.request(get(path)).await.expect("there");
+    block["spec"]["futureField"] = json!({"a": [1, "two"]});
+    block["spec"]["attributes"][0]["futureField"] = json!({"b": true});
+    block["metadata"]["labels"] = json!({"theirs": "yes"});
+    block["metadata"]["annotations"] = json!({"theirs": "too"});
+    replace(&client, path, &block).await;
+    // An address more, and one less.
+    let ipam = Ipam::new(store, SystemClock);
+    let got = ipam.auto_assign(&AutoAssign::new("node-a", "Workload", 1, 0).handle("h")).await.expect("assigned");
+    all_in(&[got.v4.expect("asked for").ips[0].addr()], "10.48.46.128/26");
+    assert_eq!(ipam.release_by_handle(&HandleId::new("h")).await.map(|ips| ips.len()), Ok(1));
+    let after: Value = client.request(get(path)).await.expect("there");
+    assert_eq!(after["spec"]["futureField"], block["spec"]["futureField"]);
+    let kept = |v: &Value| v["futureField"] == json!({"b": true});
+    assert!(after["spec"]["attributes"].as_array().expect("a list").iter().any(kept));
+    assert_eq!((&after["metadata"]["labels"], &after["metadata"]["annotations"]["theirs"]), (&json!({"theirs": "yes"}), &json!("too")));
 }

@@ -1,15 +1,19 @@
 //! What a network and a busy server do to the live store (D-57, D-75, D-79, D-80), through a proxy that spoils answers.
 
+use std::time::Duration;
+
+use backon::{ConstantBuilder, Retryable as _};
 use http::Method;
 use ipam::mem::Verb;
-use ipam::model::{AffinityKind, Handle, HandleKind, PoolKind, Rows};
+use ipam::model::{AffinityKind, Handle, HandleKind, PoolKind, ReservationKind, Rows};
 use ipam::store::{Freshness, Row, StoreError, Table};
 use ipam::{AutoAssign, HandleId, Ipam, SystemClock};
 use ipam_datastore::live::Connection;
 use ipam_datastore::{Group, KubeStore};
-use ipam_tests::control_plane::ControlPlane;
+use ipam_tests::control_plane::{ControlPlane, create};
 use ipam_tests::lab::cidr;
 use ipam_tests::proxy::{Proxy, Spoil};
+use serde_json::json;
 
 struct Cluster {
     plane: ControlPlane,
@@ -140,9 +144,40 @@ async fn d_80_a_token_that_expired_is_read_again_from_its_file() {
     let other = KubeStore::new(plane.connection().await, Group::V1);
     assert!(matches!(Table::<HandleKind>::get(&other, &key()).await, Err(StoreError::Refused(_))), "refused while the token is wrong");
     std::fs::write(plane.token_file(), "second").expect("written");
-    assert!(read(&other).await.is_some(), "the new token is used");
+    // The file is looked at again after five seconds at the latest.
+    let again = || async { Table::<HandleKind>::get(&other, &key()).await };
+    let row = again.retry(ConstantBuilder::default().with_delay(Duration::from_millis(500)).with_max_times(20)).await;
+    assert!(row.expect("the new token is used").is_some());
     std::fs::write(plane.token_file(), "nobody").expect("written");
     let nobody = KubeStore::new(plane.connection().await, Group::V1);
     let refused = Table::<HandleKind>::list(&nobody, &(), Freshness::Latest).await;
     assert!(matches!(refused, Err(StoreError::Refused(why)) if why.contains("ipamhandles")), "RBAC names the kind");
+}
+
+#[tokio::test]
+async fn rows_that_a_finalizer_holds_and_kinds_that_are_served_no_more() {
+    let Cluster { plane, proxy: _proxy, store } = cluster().await;
+    let client = plane.client().await;
+    let handle = json!({
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPAMHandle",
+        "metadata": {"name": "h", "finalizers": ["test.invalid/held"]},
+        "spec": {"handleID": "h", "block": {"10.0.0.0/26": 1}},
+    });
+    create(&client, "/apis/projectcalico.org/v3/ipamhandles", &handle).await;
+    let row = read(&store).await.expect("there");
+    let held = Table::<HandleKind>::delete(&store, &row).await;
+    assert!(matches!(held, Err(StoreError::Refused(_))), "marked, not deleted: {held:?}");
+    assert!(read(&store).await.is_some());
+    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipreservations.projectcalico.org";
+    client.request_text(http::Request::delete(crd).body(Vec::new()).expect("a request")).await.expect("deleted");
+    let listed = || async {
+        match Table::<ReservationKind>::list(&store, &(), Freshness::Latest).await {
+            Err(StoreError::NotServed(kind)) => Ok(kind),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let gone = listed.retry(ConstantBuilder::default().with_delay(Duration::from_millis(200)).with_max_times(100)).await;
+    assert_eq!(gone, Ok("IPReservation"));
+    assert_eq!(Table::<PoolKind>::list(&store, &(), Freshness::Latest).await, Ok(Vec::new()), "others are");
 }

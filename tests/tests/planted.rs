@@ -8,6 +8,7 @@ use ipam_tests::explorer::ops::Op;
 use ipam_tests::explorer::seeds::Seed;
 use ipam_tests::explorer::{Faults, explore, replay};
 use ipam_tests::lab::{Lab, net};
+use ipam_tests::say;
 
 /// Explores one pair with the fault planted, and replays what it found with the fault and without.
 fn caught(fault: Planted, seed: Seed, ops: &[Op]) {
@@ -18,7 +19,7 @@ fn caught(fault: Planted, seed: Seed, ops: &[Op]) {
     let (schedule, why) = found.unwrap_or_else(|| panic!("{fault:?} is not found by {seed:?} {ops:?}"));
     let again = replay(&schedule);
     plant(None);
-    println!("{fault:?}: {schedule}: {why}");
+    say(format_args!("{fault:?} is caught by {seed:?} {ops:?}: {schedule}: {why}"));
     assert_eq!(again, Err(why), "the printed schedule shows it again");
     assert_eq!(replay(&schedule), Ok(()), "the same schedule is sound without the fault");
 }

@@ -9,6 +9,7 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use ipam::{AutoAssign, Outcome, Release};
 use ipam_tests::lab::{Lab, want};
+use ipam_tests::say;
 
 /// Requests and round trips of a request for one address.
 fn cost(lab: &Lab, request: &AutoAssign) -> (u64, usize) {
@@ -30,10 +31,10 @@ fn cost(lab: &Lab, request: &AutoAssign) -> (u64, usize) {
 fn one_address() {
     let lab = Lab::new(&["10.0.0.0/24"], &["a"]);
     let (requests, trips) = cost(&lab, &want("a", 1).handle("h1"));
-    println!("first block of a host: {requests} requests in {trips} round trips");
+    say(format_args!("first block of a host: {requests} requests in {trips} round trips"));
     assert!(requests <= 14 && trips <= 7, "{requests} requests, {trips} round trips");
     let (requests, trips) = cost(&lab, &want("a", 1).handle("h2"));
-    println!("block at hand: {requests} requests in {trips} round trips");
+    say(format_args!("block at hand: {requests} requests in {trips} round trips"));
     assert!(requests <= 8 && trips <= 4, "{requests} requests, {trips} round trips");
     let known = cost(&lab, &want("a", 1).handle("h3").snapshot(lab.snapshot("a")));
     assert_eq!(known, (3, 3), "with a snapshot: GET block, POST handle, PUT block");
@@ -52,7 +53,7 @@ fn d_62_four_hundred_at_once_on_eight_hosts() {
     let before = lab.store.requests();
     let got = block_on(join_all(requests.iter().map(|r| lab.ipam.auto_assign(r))));
     let cost = lab.requests_since(&before);
-    println!("400 at once on 8 hosts: {cost} requests");
+    say(format_args!("400 at once on 8 hosts: {cost} requests"));
     let ips: BTreeSet<_> = got.into_iter().flat_map(|g| g.expect("assigned").v4.expect("asked for").ips).collect();
     assert_eq!(ips.len(), 400);
     assert!(cost <= 1_600, "{cost} requests: {:?}", lab.store.requests());
@@ -79,7 +80,7 @@ fn release_of_1920_addresses_in_38_blocks_a_handle_each() {
     let report = block_on(lab.ipam.release_ips(&releases)).expect("released");
     assert!(report.outcomes.len() == 1_920 && report.outcomes.values().all(|o| *o == Outcome::Released));
     let requests = lab.requests_since(&before);
-    println!("release of 1920 addresses in {blocks} blocks: {requests} requests");
+    say(format_args!("release of 1920 addresses in {blocks} blocks: {requests} requests"));
     assert!(requests <= 2_200, "{requests} requests: {:?}", lab.store.requests());
     lab.assert_clean();
 }

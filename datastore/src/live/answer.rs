@@ -2,6 +2,8 @@
 //!
 //! A definite error promises that nothing was written. Everything else that a write comes back with is an unknown outcome.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use ipam::StoreError;
 use serde::Deserialize;
@@ -11,6 +13,8 @@ use serde::Deserialize;
 pub enum Answer {
     /// An answer of the server.
     Http(StatusCode, Vec<u8>),
+    /// The server wants to be asked again, after so long.
+    Later(StatusCode, Duration),
     /// No answer: the connection failed, or it took too long.
     Nothing(String),
 }
@@ -61,6 +65,9 @@ impl Answer {
     pub(super) fn understood(self, purpose: Purpose, kind: &'static str) -> Result<Vec<u8>, StoreError> {
         let (code, body) = match self {
             Answer::Http(code, body) => (code, body),
+            Answer::Later(code, pause) => {
+                return Err(StoreError::Unavailable(format!("{}: again in {} s", code.as_u16(), pause.as_secs())));
+            }
             Answer::Nothing(why) => return Err(StoreError::Unavailable(why)),
         };
         if code.is_success() {
@@ -86,8 +93,22 @@ impl Answer {
     /// Whether a reading may be tried again.
     pub(super) fn passing(&self) -> bool {
         match self {
-            Answer::Nothing(_) => true,
+            Answer::Nothing(_) | Answer::Later(..) => true,
             Answer::Http(code, _) => *code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error(),
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        if let Answer::Later(_, pause) = self { Some(*pause) } else { None }
+    }
+
+    /// An answer from its status, its `Retry-After` and its body.
+    pub(super) fn of(code: StatusCode, retry_after: Option<&str>, body: Vec<u8>) -> Self {
+        let busy = code == StatusCode::TOO_MANY_REQUESTS || code == StatusCode::SERVICE_UNAVAILABLE;
+        match retry_after.and_then(|text| text.parse().ok()).filter(|_| busy) {
+            Some(seconds) => Self::Later(code, Duration::from_secs(seconds)),
+            None => Self::Http(code, body),
         }
     }
 
@@ -140,6 +161,18 @@ mod tests {
             assert!(matches!(meaning(code, "", "no", true, Update), StoreError::Refused(_)), "{code}");
         }
         assert!(matches!(meaning(401, "Unauthorized", "no", true, Get), StoreError::Refused(_)));
+    }
+
+    #[test]
+    fn d_80_the_server_says_when_to_ask_again() {
+        let of = |code: u16, after| Answer::of(StatusCode::from_u16(code).expect("a code"), after, Vec::new());
+        assert_eq!((of(429, Some("7")).pause(), of(503, Some("2")).pause()), (Some(Duration::from_secs(7)), Some(Duration::from_secs(2))));
+        for (code, after) in [(429, None), (429, Some("soon")), (200, Some("7")), (403, Some("7"))] {
+            assert_eq!(of(code, after).pause(), None, "{code} {after:?}");
+        }
+        assert!(of(429, Some("7")).passing() && of(500, None).passing() && !of(403, None).passing());
+        let unknown = of(429, Some("7")).understood(Purpose::Update, "IPAMBlock");
+        assert!(matches!(unknown, Err(StoreError::Unavailable(_))), "of a write it is an unknown outcome all the same");
     }
 
     #[test]

@@ -9,9 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
+use chrono::TimeDelta;
 use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
+use ipam::clock::Time;
 use ipam::mem::Verb;
+use ipam::{Clock as _, SystemClock};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -23,6 +26,8 @@ use super::answer::{Answer, Purpose};
 const ONE: Duration = Duration::from_secs(10);
 /// How long a list may take.
 const MANY: Duration = Duration::from_secs(60);
+/// At most this often credentials are read again.
+const RENEWAL: TimeDelta = TimeDelta::seconds(5);
 /// How often a reading is tried again.
 const AGAIN: usize = 3;
 
@@ -70,8 +75,8 @@ type Requests = BTreeMap<(Verb, &'static str), u64>;
 pub struct Connection {
     access: Access,
     client: Arc<Mutex<Client>>,
-    /// Only one makes it anew at a time.
-    renewing: Arc<async_lock::Mutex<()>>,
+    /// Only one makes it anew at a time; when that was done last.
+    renewing: Arc<async_lock::Mutex<Option<Time>>>,
     requests: Arc<Mutex<Requests>>,
 }
 
@@ -117,7 +122,9 @@ impl Connection {
             if answer.passing() { Err(answer) } else { Ok(answer) }
         };
         let pauses = ExponentialBuilder::default().with_min_delay(Duration::from_millis(100)).with_max_times(AGAIN).with_jitter();
-        let answer = once.retry(pauses).await.unwrap_or_else(|e| e);
+        // Never less than the server asked for, and never longer than a reading may take.
+        let adjust = |failed: &Answer, pause: Option<Duration>| Some(pause?.max(failed.pause().unwrap_or_default()).min(ONE));
+        let answer = once.retry(pauses).adjust(adjust).await.unwrap_or_else(|e| e);
         if answer.unauthorized() && self.renew().await {
             return once().await.unwrap_or_else(|e| e);
         }
@@ -149,8 +156,9 @@ impl Connection {
         let whole = async {
             let answer = client.send(request).await.map_err(|e| ipam::release::chain(&e))?;
             let code = answer.status();
+            let later = answer.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).map(str::to_owned);
             let body = answer.into_body().collect().await.map_err(|e| ipam::release::chain(&e))?;
-            Ok::<_, String>(Answer::Http(code, body.to_bytes().to_vec()))
+            Ok::<_, String>(Answer::of(code, later.as_deref(), body.to_bytes().to_vec()))
         };
         match timeout(limit, whole).await {
             Ok(Ok(answer)) => answer,
@@ -166,11 +174,13 @@ impl Connection {
 
     /// Makes the client anew from its source: a token in a file may be a new one. Whether that could be done.
     async fn renew(&self) -> bool {
-        let Some(_alone) = self.renewing.try_lock() else {
-            // Somebody is at it: wait for the outcome.
-            drop(self.renewing.lock().await);
+        let mut last = self.renewing.lock().await;
+        let now = SystemClock.now();
+        if last.is_some_and(|last| now - last < RENEWAL) {
+            // Somebody just did.
             return true;
-        };
+        }
+        *last = Some(now);
         match client(&self.access).await {
             Ok(new) => {
                 *self.client.lock().unwrap_or_else(PoisonError::into_inner) = new;
