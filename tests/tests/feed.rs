@@ -122,6 +122,20 @@ async fn d_78_errors_and_a_server_that_went_away() {
 }
 
 #[tokio::test]
+async fn d_78_five_errors_in_a_row_read_the_set_anew() {
+    let cluster = cluster().await;
+    cluster.create("a").await;
+    // The watch after the initial set tells an error as often as it is started.
+    cluster.proxy.spoil(Method::GET, "sendInitialEvents", Spoil::Answer(422));
+    for _ in 0..5 {
+        cluster.proxy.spoil(Method::GET, "watch=1&allowWatchBookmarks=true&resourceVersion=", Spoil::Event(500));
+    }
+    let mut feed = cluster.feed(HANDLES).await;
+    assert_eq!(words(&mut feed, 5).await, ["put a", "synced", "behind", "put a", "synced"]);
+    assert!(cluster.proxy.done());
+}
+
+#[tokio::test]
 async fn d_76_a_kind_that_is_not_served_and_one_that_is_forbidden() {
     let cluster = cluster().await;
     let mut feed = cluster.feed("/apis/nowhere.test/v1/things").await;

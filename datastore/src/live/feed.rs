@@ -164,7 +164,9 @@ impl Feed {
     }
 
     fn event(&mut self, event: WatchEvent<Map<String, Value>>) {
-        self.errors = 0;
+        if !matches!(event, WatchEvent::Error(_)) {
+            self.errors = 0;
+        }
         let initial = self.events.as_ref().is_some_and(|(_, initial)| *initial);
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => self.put(object),
@@ -172,6 +174,7 @@ impl Feed {
                 self.seen(&object);
                 let name = name(&object);
                 self.known.remove(&name);
+                self.marked.remove(&name);
                 self.out.push_back(Told::Gone(name));
             }
             WatchEvent::Bookmark(mark) => {
@@ -192,7 +195,9 @@ impl Feed {
         self.seen(&object);
         let name = name(&object);
         self.known.insert(name.clone());
-        self.marked.insert(name.clone());
+        if self.revision.is_none() {
+            self.marked.insert(name.clone());
+        }
         self.out.push_back(Told::Put(name, object));
     }
 
