@@ -10,6 +10,7 @@ use std::time::Duration;
 use backon::{ConstantBuilder, Retryable};
 use ipam_datastore::Group;
 use ipam_datastore::live::{Access, Connection};
+use ipam_datastore::wire::stored_kinds;
 use kube::Client;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -215,7 +216,7 @@ impl ControlPlane {
     /// Deletes every object of the group.
     pub async fn clear(&self) {
         let client = self.client().await;
-        for plural in plurals(self.group) {
+        for (_, plural) in stored_kinds(self.group) {
             let path = format!("/apis/{}/{plural}", self.group.api_version());
             let request = http::Request::delete(path).body(Vec::new()).expect("a request");
             client.request_text(request).await.expect("deleted");
@@ -266,21 +267,6 @@ impl ControlPlane {
         }
         stored
     }
-}
-
-/// The kinds of a group, as paths name them.
-pub fn plurals(group: Group) -> [&'static str; 8] {
-    let config = if group == Group::V1 { "ipamconfigs" } else { "ipamconfigurations" };
-    [
-        "ipamblocks",
-        "blockaffinities",
-        "ipamhandles",
-        config,
-        "ippools",
-        "ipreservations",
-        "clusterinformations",
-        "kubecontrollersconfigurations",
-    ]
 }
 
 /// A reading.

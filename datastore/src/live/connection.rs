@@ -167,13 +167,8 @@ impl Connection {
         }
     }
 
-    /// Credentials were not accepted: reads them again.
-    pub(super) async fn renew_credentials(&self) {
-        self.renew().await;
-    }
-
     /// Makes the client anew from its source: a token in a file may be a new one. Whether that could be done.
-    async fn renew(&self) -> bool {
+    pub(super) async fn renew(&self) -> bool {
         let mut last = self.renewing.lock().await;
         let now = SystemClock.now();
         if last.is_some_and(|last| now - last < RENEWAL) {

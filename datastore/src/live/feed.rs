@@ -140,7 +140,7 @@ impl Feed {
                 // A server without streaming lists.
                 400 | 422 if initial => self.list().await,
                 401 => {
-                    self.store.connection().renew_credentials().await;
+                    self.store.connection().renew().await;
                     self.failed(&status.message);
                 }
                 _ => self.failed(&format!("{}: {}", status.code, status.message)),

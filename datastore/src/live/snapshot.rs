@@ -2,13 +2,14 @@
 
 use ipam::StoreError;
 use ipam::store::Freshness;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::store::KubeStore;
 use crate::dump::{Dump, DumpError, Kinds, Loader};
 use crate::facts::CoreObject;
-use crate::group::Group;
 use crate::update::Update;
+use crate::wire::stored_kinds;
 
 /// Kinds of the core and of KubeVirt: `apiVersion`, kind, path, and what a full list proves.
 const CORE: [(&str, &str, &str, Kinds); 4] = [
@@ -18,21 +19,6 @@ const CORE: [(&str, &str, &str, Kinds); 4] = [
     ("kubevirt.io/v1", "VirtualMachineInstance", "/apis/kubevirt.io/v1/virtualmachineinstances", Kinds::VirtualMachineInstance),
 ];
 
-/// Kinds of the store with their names in paths.
-fn rows(group: Group) -> [(&'static str, &'static str); 8] {
-    let config = if group == Group::V1 { "ipamconfigs" } else { "ipamconfigurations" };
-    [
-        ("IPAMBlock", "ipamblocks"),
-        ("BlockAffinity", "blockaffinities"),
-        ("IPAMHandle", "ipamhandles"),
-        ("IPPool", "ippools"),
-        ("IPReservation", "ipreservations"),
-        (group.config_kind(), config),
-        ("ClusterInformation", "clusterinformations"),
-        ("KubeControllersConfiguration", "kubecontrollersconfigurations"),
-    ]
-}
-
 /// Reads every kind, consistently. What the store says comes before what uses it: an address that is handed out while this reads
 /// is not in it, but a pod that is there now is.
 ///
@@ -41,7 +27,7 @@ fn rows(group: Group) -> [(&'static str, &'static str); 8] {
 pub async fn snapshot(store: &KubeStore, sink: &mut (dyn FnMut(Update) + Send)) -> Result<Dump, DumpError> {
     let mut loader = Loader::new(sink);
     let mut complete = Vec::new();
-    for (kind, plural) in rows(store.group()) {
+    for (kind, plural) in stored_kinds(store.group()) {
         let mut objects: Vec<Map<String, Value>> = Vec::new();
         let path = format!("/apis/{}/{plural}", store.group().api_version());
         match store.each(kind, &path, "", Freshness::Latest, &mut |item| objects.push(item)).await {
@@ -55,13 +41,13 @@ pub async fn snapshot(store: &KubeStore, sink: &mut (dyn FnMut(Update) + Send)) 
         }
     }
     for (version, kind, path, proves) in CORE {
-        let mut take = |item: Map<String, Value>| match serde_json::from_value::<CoreObject>(Value::Object(item.clone())) {
+        let mut take = |item: Value| match CoreObject::deserialize(&item) {
             Ok(mut core) => {
                 // Items of a list do not name their kind.
                 (core.api_version, core.kind) = (Some(version.into()), Some(kind.into()));
                 loader.core(&core);
             }
-            Err(e) => loader.bad_core(kind, &Value::Object(item), &e.to_string()),
+            Err(e) => loader.bad_core(kind, &item, &e.to_string()),
         };
         match store.each(kind, path, "", Freshness::Latest, &mut take).await {
             Ok(_) => complete.push(proves),

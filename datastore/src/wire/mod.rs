@@ -9,6 +9,7 @@ mod rows;
 mod singles;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, HandleKind, PoolKind, ReservationKind};
 use ipam::store::{Extra, Kind, Revision, Row, Uid};
 use serde_json::{Map, Value, json};
 
@@ -73,6 +74,23 @@ pub trait Wire: Kind {
     fn under(key: &Self::Key, row: Row<Self>) -> Option<Row<Self>> {
         (row.key == *key).then_some(row)
     }
+}
+
+/// The kinds that a cluster stores in a group, and their names in paths.
+pub fn stored_kinds(group: Group) -> [(&'static str, &'static str); 8] {
+    fn of<K: Wire>(group: Group) -> (&'static str, &'static str) {
+        (K::kind(group), K::plural(group))
+    }
+    [
+        of::<BlockKind>(group),
+        of::<AffinityKind>(group),
+        of::<HandleKind>(group),
+        of::<PoolKind>(group),
+        of::<ReservationKind>(group),
+        of::<ConfigKind>(group),
+        of::<ClusterKind>(group),
+        ("KubeControllersConfiguration", "kubecontrollersconfigurations"),
+    ]
 }
 
 /// An object that is being read or written.
