@@ -269,6 +269,14 @@ impl Inventory {
         self.mark_all();
     }
 
+    /// Says what must not be acted on; everything is dirty if that is something else than before.
+    pub fn set_holds(&mut self, holds: Holds) {
+        if self.holds != holds {
+            self.holds = holds;
+            self.mark_all();
+        }
+    }
+
     /// How far absences prove something.
     pub fn trusts(&self) -> &Trusts {
         &self.trusts

@@ -52,13 +52,8 @@ pub struct Source {
     pub context: Option<String>,
 
     /// API group of the cluster's IPAM objects: projectcalico.org/v3 or crd.projectcalico.org/v1. Default: asked of the cluster.
-    #[arg(long, value_name = "GROUP", env = "CALICO_API_GROUP", value_parser = group)]
+    #[arg(long, value_name = "GROUP", env = "CALICO_API_GROUP", value_parser = Group::named)]
     pub api_group: Option<Group>,
-}
-
-fn group(text: &str) -> Result<Group, String> {
-    let wanted = |g: &Group| g.api_version().eq_ignore_ascii_case(text);
-    [Group::V1, Group::V3].into_iter().find(wanted).ok_or_else(|| format!("{text:?} is neither {} nor {}", Group::V3, Group::V1))
 }
 
 /// Arguments of `check`.

@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use ipam_datastore::dump::save;
 use ipam_datastore::text::time;
-use ipam_operator::run::{Session, Wishes};
+use ipam_operator::run::Wishes;
+use ipam_operator::session::Session;
 
 fn repo(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)

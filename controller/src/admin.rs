@@ -56,7 +56,12 @@ impl Status {
         match (&inner.not_ready, inner.passed) {
             (None, true) => (true, "ok".into()),
             (None, false) => (false, "not ready: the first pass is not over".into()),
-            (Some(why @ (NotReady::NotSynced(_) | NotReady::ClusterUnclear(_))), _) => (false, format!("not ready: {why}")),
+            (
+                Some(
+                    why @ (NotReady::NotSynced(_) | NotReady::OtherGroup(_) | NotReady::NoClusterInformation | NotReady::ClusterUnclear(_)),
+                ),
+                _,
+            ) => (false, format!("not ready: {why}")),
             (Some(why), _) => (true, format!("ok, but nothing is done: {why}")),
         }
     }

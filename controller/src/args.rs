@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipam_datastore::Group;
 use ipam_datastore::dump::Kinds;
 use ipam_datastore::text::{duration, time};
 
@@ -45,18 +46,30 @@ pub enum Output {
 #[derive(Debug, Args)]
 pub struct Run {
     /// Works on dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
-    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["kubeconfig", "context", "api_group"])]
     pub load: Vec<PathBuf>,
 
-    /// Writes the dump as it is at the end.
+    /// Kubeconfig of the cluster. Default: KUBECONFIG, ~/.kube/config, or the pod's own account.
     #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// API group of the cluster's IPAM objects: projectcalico.org/v3 or crd.projectcalico.org/v1. Default: asked of the cluster.
+    #[arg(long, value_name = "GROUP", env = "CALICO_API_GROUP", value_parser = Group::named)]
+    pub api_group: Option<Group>,
+
+    /// Writes the dump as it is at the end.
+    #[arg(long, value_name = "FILE", requires = "load")]
     pub save: Option<PathBuf>,
 
     /// Whether to act or only to show.
     #[arg(long, value_enum, default_value_t = ModeArg::Enforce)]
     pub mode: ModeArg,
 
-    /// How long an address must be leaked before it is given back; 0 switches that off. Default: what the dump's
+    /// How long an address must be leaked before it is given back; 0 switches that off. Default: what the
     /// KubeControllersConfiguration says, else 15m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub leak_grace_period: Option<TimeDelta>,
@@ -70,16 +83,16 @@ pub struct Run {
     pub listen: String,
 
     /// What time it is at the start (RFC 3339). Default: the system's time.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "load")]
     pub now: Option<DateTime<Utc>>,
 
     /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
     /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", requires = "load")]
     pub complete: Vec<Kinds>,
 
     /// Lets the clock jump from one due moment to the next, and ends when nothing is due any more.
-    #[arg(long)]
+    #[arg(long, requires = "load")]
     pub fast_forward: bool,
 
     /// Form of the output of --fast-forward.

@@ -1,10 +1,8 @@
 //! Actions → outcomes. May refuse, never chooses.
 //!
-//! Before a release the evidence is gathered once more, live, and the same `judge` asked again (D-40); then the
-//! compare-and-swap of the library has the last word.
+//! Before a release the last look ([`look`](crate::look)) is asked; then the compare-and-swap of the library has the last word.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::net::IpAddr;
 
 use ipam::affinity::{Conditions, GaveBack, GiveBackError};
@@ -12,128 +10,10 @@ use ipam::ids::{BlockCidr, Owner};
 use ipam::model::Config;
 use ipam::release::chain;
 use ipam::{Clock, Datastore, Ipam, ModifyError, Outcome, Release};
-use ipam_accounting::facts::{Class, Lookup, NodeId, PodFacts, PodId, VmId, VmiFacts};
-use ipam_accounting::{Evidence, Inventory, judge};
 
+use crate::look::{Fresh, LastLook};
 use crate::plan::{Action, Leaked};
 use crate::view::View;
-
-/// Live evidence for the last look. `None`: nothing is fresher than the view.
-pub trait LastLook: Send + Sync {
-    /// The pod of this namespace and name.
-    fn pod(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<PodFacts<String>>>> + Send;
-    /// The node of this name.
-    fn node(&self, name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send;
-    /// The VM of this namespace and name.
-    fn vm(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send;
-    /// The VM instance of this namespace and name.
-    fn vmi(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<VmiFacts>>> + Send;
-}
-
-/// The last look of a dump: it cannot have changed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unchanging;
-
-impl LastLook for Unchanging {
-    async fn pod(&self, _: &str, _: &str) -> Option<Lookup<PodFacts<String>>> {
-        None
-    }
-    async fn node(&self, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vm(&self, _: &str, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vmi(&self, _: &str, _: &str) -> Option<Lookup<VmiFacts>> {
-        None
-    }
-}
-
-/// The view with live answers over it.
-struct Fresh<'a> {
-    cache: &'a Inventory,
-    pods: BTreeMap<PodId, Lookup<PodFacts>>,
-    nodes: BTreeMap<NodeId, Lookup<()>>,
-    vms: BTreeMap<VmId, Lookup<()>>,
-    vmis: BTreeMap<VmId, Lookup<VmiFacts>>,
-}
-
-/// A node that the view has never heard of: certainly not the one of an allocation.
-const UNHEARD: NodeId = NodeId(u32::MAX);
-
-impl<'a> Fresh<'a> {
-    /// Asks for everything that the leaks of a pass hang on, each once.
-    async fn gather(cache: &'a Inventory, look: &impl LastLook, leaks: impl Iterator<Item = &Leaked>) -> Self {
-        let mut fresh = Self { cache, pods: BTreeMap::new(), nodes: BTreeMap::new(), vms: BTreeMap::new(), vmis: BTreeMap::new() };
-        for leak in leaks {
-            let Some((_, slot)) = cache.slot(leak.at) else { continue };
-            if let Some(node) = slot.node().filter(|n| !fresh.nodes.contains_key(n))
-                && let Some(answer) = look.node(cache.node_text(node)).await
-            {
-                fresh.nodes.insert(node, answer);
-            }
-            match slot.class() {
-                Class::Pod(pod) if !fresh.pods.contains_key(&pod) => fresh.ask_pod(look, pod).await,
-                Class::Vm(Some(vm)) if !fresh.vms.contains_key(&vm) => fresh.ask_vm(look, vm).await,
-                _ => {}
-            }
-        }
-        fresh
-    }
-
-    async fn ask_pod(&mut self, look: &impl LastLook, pod: PodId) {
-        let Some((namespace, name)) = self.cache.pod_text(pod).split_once('/') else { return };
-        if let Some(answer) = look.pod(namespace, name).await {
-            let facts = answer.map(|f| f.map_node(|n| self.cache.node_id(&n).unwrap_or(UNHEARD)));
-            self.pods.insert(pod, facts);
-        }
-    }
-
-    async fn ask_vm(&mut self, look: &impl LastLook, vm: VmId) {
-        let Some((namespace, name)) = self.cache.vm_text(vm).split_once('/') else { return };
-        if let Some(answer) = look.vm(namespace, name).await {
-            self.vms.insert(vm, answer);
-        }
-        if let Some(answer) = look.vmi(namespace, name).await {
-            self.vmis.insert(vm, answer);
-        }
-    }
-
-    /// Whether the leak is one still.
-    fn confirms(&self, leak: &Leaked) -> bool {
-        self.cache.slot(leak.at).is_some_and(|(block, slot)| {
-            slot.seq == leak.seq && block.ip(slot) == leak.ip && judge(&self.cache.allocation(block, slot), self).leak().is_some()
-        })
-    }
-}
-
-impl Evidence for Fresh<'_> {
-    fn node(&self, node: NodeId) -> Lookup<()> {
-        self.nodes.get(&node).copied().unwrap_or_else(|| self.cache.node(node))
-    }
-
-    fn pod(&self, pod: PodId) -> Lookup<&PodFacts> {
-        match self.pods.get(&pod) {
-            Some(Lookup::Seen(facts)) => Lookup::Seen(facts),
-            Some(Lookup::Absent) => Lookup::Absent,
-            Some(Lookup::Unsure) => Lookup::Unsure,
-            None => self.cache.pod(pod),
-        }
-    }
-
-    fn vm(&self, vm: VmId) -> Lookup<()> {
-        self.vms.get(&vm).copied().unwrap_or_else(|| self.cache.vm(vm))
-    }
-
-    fn vmi(&self, vm: VmId) -> Lookup<VmiFacts> {
-        self.vmis.get(&vm).copied().unwrap_or_else(|| self.cache.vmi(vm))
-    }
-
-    fn reporter(&self, ip: IpAddr, owner: Option<PodId>) -> Option<PodId> {
-        let live = self.pods.iter().find(|(_, p)| matches!(p, Lookup::Seen(f) if f.vouches() && f.ips.contains(&ip)));
-        live.map(|(pod, _)| *pod).or_else(|| self.cache.reporter(ip, owner))
-    }
-}
 
 /// What became of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! Where updates come from. A store in memory is followed without waiting; a live one comes later, behind the same
-//! call.
+//! Where updates come from: a store in memory, or a cluster.
 
 use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt, select_all};
@@ -7,6 +6,29 @@ use ipam::MemStore;
 use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, PoolKind, ReservationKind};
 use ipam::store::Watch;
 use ipam_datastore::Update;
+use ipam_datastore::live::{Anew, Follower};
+
+/// A source of updates.
+pub trait Source: Send {
+    /// Hands over what waits; answers whether there was anything.
+    ///
+    /// # Errors
+    /// Nothing that was handed over holds any more.
+    fn drain(&mut self, sink: &mut (dyn FnMut(Update) + Send)) -> Result<bool, Anew>;
+
+    /// Waits until something is there to be handed over; may be dropped and called again.
+    fn ready(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+impl Source for Follower {
+    fn drain(&mut self, sink: &mut (dyn FnMut(Update) + Send)) -> Result<bool, Anew> {
+        self.drain(sink)
+    }
+
+    async fn ready(&mut self) {
+        self.ready().await;
+    }
+}
 
 /// Follows a store in memory.
 pub struct MemFeed {
@@ -26,15 +48,21 @@ impl MemFeed {
         ];
         Self { streams: select_all(streams).boxed() }
     }
+}
 
-    /// Hands over what waits; answers whether there was anything.
-    pub fn drain(&mut self, mut sink: impl FnMut(&Update)) -> bool {
+impl Source for MemFeed {
+    fn drain(&mut self, sink: &mut (dyn FnMut(Update) + Send)) -> Result<bool, Anew> {
         let mut any = false;
         while let Some(Some(update)) = self.streams.next().now_or_never() {
-            sink(&update);
+            sink(update);
             any = true;
         }
-        any
+        Ok(any)
+    }
+
+    /// Nobody but the loop writes into the store, and it drains after it wrote.
+    async fn ready(&mut self) {
+        std::future::pending().await
     }
 }
 

@@ -10,20 +10,28 @@
 //! | [`plan`](mod@plan) | view and ledger → actions, in order |
 //! | [`execute`] | actions → outcomes, with a last look before each release |
 //! | [`pass`] | one pass, start to end |
+//! | [`look`] | the last look |
 //! | [`feed`] | where updates come from |
-//! | [`run`] | the loop in real time, and fast-forward |
+//! | [`run`] | the loop in real time |
+//! | [`session`] | over a dump, also with a clock that jumps |
+//! | [`live`] | over a live cluster |
 //! | [`report`], [`timeline`] | what is told: gauges, and what happened |
 //! | [`admin`] | HTTP |
+//! | [`clocks`] | clocks that can be moved |
 //! | [`args`] | the command line |
 
 pub mod admin;
 pub mod args;
+pub mod clocks;
 pub mod execute;
 pub mod feed;
 pub mod ledger;
+pub mod live;
+pub mod look;
 pub mod pass;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod session;
 pub mod timeline;
 pub mod view;

@@ -7,8 +7,9 @@ use ipam_accounting::inventory::{NO_POOL, UNKNOWN_NODE};
 use ipam_accounting::schedule::Time;
 use ipnet::IpNet;
 
-use crate::execute::{Done, LastLook, Result, execute};
+use crate::execute::{Done, Result, execute};
 use crate::ledger::Ledger;
+use crate::look::LastLook;
 use crate::plan::{Action, Mode, Policy, plan};
 use crate::timeline::Event;
 use crate::view::{NotReady, View};

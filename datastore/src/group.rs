@@ -17,6 +17,15 @@ impl Group {
         [Self::V1, Self::V3].into_iter().find(|g| g.api_version() == api_version)
     }
 
+    /// The group that a person names.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn named(text: &str) -> Result<Self, String> {
+        let wanted = |g: &Self| g.api_version().eq_ignore_ascii_case(text);
+        [Self::V1, Self::V3].into_iter().find(wanted).ok_or_else(|| format!("{text:?} is neither {} nor {}", Self::V3, Self::V1))
+    }
+
     /// Its `apiVersion`.
     pub fn api_version(self) -> &'static str {
         match self {

@@ -7,10 +7,12 @@
 //! | [`wire`] | stored objects ↔ rows; everything that we do not model survives |
 //! | [`facts`] | the few facts we keep of pods, nodes, VMs |
 //! | [`update`] | what a feed says |
+//! | `bad` | what objects that were not understood hold |
 //! | [`text`] | durations and times |
 //! | [`live`] | a live API server as a store |
 //! | [`dump`] | `kubectl get -o yaml` as a store, and back |
 
+mod bad;
 pub mod dump;
 pub mod facts;
 pub mod group;

@@ -1,17 +1,112 @@
 //! What a feed says: the only input of a cache.
 
+use std::fmt;
+
 use ipam::ids::Owner;
 use ipam::model::{AffinityKind, AffinityState, BlockKind, ClusterKind, ConfigKind, PoolKind, ReservationKind};
 use ipam::store::Event;
 use ipam_accounting::Inventory;
 use ipam_accounting::facts::{Lookup, NodeFacts, PodFacts, VmiFacts};
 use ipam_accounting::inventory::{Holds, RowState, Trusts};
+use serde_json::{Map, Value};
+
+use crate::group::Group;
+use crate::text::go_duration;
 
 /// Leak grace period as the controllers' configuration says it (D-6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Absent in an object that is there: off.
     pub leak_grace: Option<chrono::TimeDelta>,
+}
+
+impl Settings {
+    /// From a KubeControllersConfiguration. A duration that is none counts as off, and is told.
+    pub fn read(object: &Map<String, Value>) -> (Self, Option<String>) {
+        let grace = object.get("spec").map(|s| &s["controllers"]["node"]["leakGracePeriod"]);
+        let Some(text) = grace.and_then(Value::as_str) else { return (Self { leak_grace: None }, None) };
+        let leak_grace = go_duration(text);
+        let note = || format!("KubeControllersConfiguration: leakGracePeriod {text:?} is not a duration: leak collection counts as off");
+        (Self { leak_grace }, leak_grace.is_none().then(note))
+    }
+}
+
+/// What a feed follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watched {
+    /// Blocks.
+    Block,
+    /// Affinities.
+    Affinity,
+    /// Pools.
+    Pool,
+    /// Reservations.
+    Reservation,
+    /// The IPAM configuration.
+    Config,
+    /// The cluster information.
+    Cluster,
+    /// The controllers' configuration.
+    Settings,
+    /// Pods.
+    Pod,
+    /// Nodes.
+    Node,
+    /// Virtual machines.
+    Vm,
+    /// Virtual machine instances.
+    Vmi,
+}
+
+impl Watched {
+    /// Everything.
+    pub const ALL: [Self; 11] = [
+        Self::Block,
+        Self::Affinity,
+        Self::Pool,
+        Self::Reservation,
+        Self::Config,
+        Self::Cluster,
+        Self::Settings,
+        Self::Pod,
+        Self::Node,
+        Self::Vm,
+        Self::Vmi,
+    ];
+
+    /// Whether a cluster may do without the kind (D-76).
+    pub fn optional(self) -> bool {
+        !matches!(self, Self::Block | Self::Affinity | Self::Pool | Self::Pod | Self::Node)
+    }
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Block => "blocks",
+            Self::Affinity => "affinities",
+            Self::Pool => "pools",
+            Self::Reservation => "reservations",
+            Self::Config => "configuration",
+            Self::Cluster => "cluster information",
+            Self::Settings => "controllers' configuration",
+            Self::Pod => "pods",
+            Self::Node => "nodes",
+            Self::Vm => "VMs",
+            Self::Vmi => "VM instances",
+        })
+    }
+}
+
+/// How far the objects of a kind are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// All of them.
+    Full,
+    /// The server does not serve the kind.
+    NotServed,
+    /// Not all, and why.
+    Behind(String),
 }
 
 /// One change.
@@ -41,8 +136,12 @@ pub enum Update {
     Trusts(Trusts),
     /// What must not be acted on.
     Holds(Holds),
-    /// The controllers' configuration.
-    Settings(Settings),
+    /// The controllers' configuration; `None`: there is none.
+    Settings(Option<Settings>),
+    /// How far a kind is known.
+    Sync(Watched, Sync),
+    /// The server speaks of another API group than the one that is followed; `None`: it does no longer.
+    OtherGroup(Option<Group>),
 }
 
 impl Update {
@@ -76,14 +175,16 @@ impl Update {
             Update::Vm(namespace, name, facts) => cache.put_vm(namespace, name, *facts),
             Update::Vmi(namespace, name, facts) => cache.put_vmi(namespace, name, *facts),
             Update::Trusts(trusts) => cache.set_trusts(trusts.clone()),
-            Update::Holds(holds) => cache.holds = holds.clone(),
+            Update::Holds(holds) => cache.set_holds(holds.clone()),
             Update::Block(Event::Synced)
             | Update::Affinity(_)
             | Update::Pool(Event::Synced)
             | Update::Reservation(Event::Synced)
             | Update::Config(_)
             | Update::Cluster(_)
-            | Update::Settings(_) => {}
+            | Update::Settings(_)
+            | Update::Sync(..)
+            | Update::OtherGroup(_) => {}
         }
     }
 }

@@ -242,11 +242,17 @@ fn place(object: &Value) -> String {
 impl ControlPlane {
     /// Creates every object of a dump, with its status; answers with what is stored then, in the order of the dump.
     pub async fn fill(&self, file: &str) -> Vec<Value> {
+        self.fill_with(file, |_| {}).await
+    }
+
+    /// The same with a change to each object.
+    pub async fn fill_with(&self, file: &str, change: impl Fn(&mut Value)) -> Vec<Value> {
         let text = std::fs::read_to_string(repo(file)).expect("a dump");
         let dump: Value = yaml_serde::from_str(&text).expect("YAML");
         let mut items = dump["items"].as_array().expect("a list").clone();
         // Namespaces come before what is in them.
         items.sort_by_key(|object| object["kind"] != "Namespace");
+        items.iter_mut().for_each(change);
         let client = self.client().await;
         let mut stored = Vec::new();
         for mut object in items {

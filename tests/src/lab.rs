@@ -19,7 +19,7 @@ use ipam::{
     AssignError, Assigned, AutoAssign, Block, BlockCidr, Clock as _, Family, HandleId, HostReserve, Ipam, MemStore, Owner, Release,
     Snapshot,
 };
-use ipam_operator::run::SimClock;
+use ipam_operator::clocks::SimClock;
 use ipnet::IpNet;
 
 use crate::faulty::Faulty;

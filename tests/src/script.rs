@@ -37,13 +37,13 @@ use ipam_accounting::schedule::{Limits, Time};
 use ipam_datastore::Update;
 use ipam_datastore::text::go_duration;
 use ipam_metrics::Page;
-use ipam_operator::execute::LastLook;
-use ipam_operator::feed::MemFeed;
+use ipam_operator::clocks::SimClock;
+use ipam_operator::feed::{MemFeed, Source as _};
 use ipam_operator::ledger::Ledger;
+use ipam_operator::look::LastLook;
 use ipam_operator::pass::pass;
 use ipam_operator::plan::{Mode, Policy};
 use ipam_operator::report::report;
-use ipam_operator::run::SimClock;
 use ipam_operator::timeline::Event;
 use ipam_operator::view::View;
 
@@ -167,10 +167,10 @@ impl World {
         let now = self.clock.now();
         for _ in 0..100 {
             let Self { view, feed, .. } = self;
-            feed.drain(|update| view.apply(update));
+            feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
             let done = block_on(pass(&mut self.view, &mut self.ledger, &ipam, &self.live, &self.policy, now));
             let Self { view, feed, .. } = self;
-            feed.drain(|update| view.apply(update));
+            feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
             let quiet = done.events.is_empty();
             self.events.extend(done.events);
             self.failures.extend(done.failures);

@@ -57,6 +57,7 @@ async fn next(feed: &mut Stories) -> String {
         Told::Synced => "synced".into(),
         Told::Behind(_) => "behind".into(),
         Told::NotServed => "not served".into(),
+        Told::WentBack => "went back".into(),
     }
 }
 

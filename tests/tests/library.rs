@@ -12,7 +12,7 @@ use ipam::store::{Extra, Revision, Row, StoreError, Table, Uid};
 use ipam::{Attribute, Block, BlockCidr, HandleId, Ipam, MemStore, Outcome, Owner, Release};
 use ipam_accounting::facts::Attrs;
 use ipam_accounting::set::Ranges;
-use ipam_operator::run::SimClock;
+use ipam_operator::clocks::SimClock;
 use ipam_tests::faulty::{Faulty, row_name};
 use ipam_tests::script::start;
 

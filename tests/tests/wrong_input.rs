@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use ipam_datastore::text::time;
-use ipam_operator::run::{Session, Wishes};
+use ipam_operator::run::Wishes;
+use ipam_operator::session::Session;
 use ipam_operator::timeline::Document;
 use tempfile::NamedTempFile;
 

@@ -16,10 +16,10 @@ use ipam_accounting::inventory::{Trust, Trusts};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::bad::{BadItem, holds};
 use super::lenient::Lenient;
 use super::pieces::{Form, Piece, cut};
 use super::{Dump, DumpError, Input};
+use crate::bad::{BadItem, concerns_handles, holds};
 use crate::facts::CoreObject;
 use crate::group::Group;
 use crate::update::{Settings, Update};
@@ -318,27 +318,16 @@ impl Loader<'_> {
     }
 
     fn settings(&mut self, object: &Map<String, Value>) {
-        let grace = object.get("spec").map(|s| &s["controllers"]["node"]["leakGracePeriod"]);
-        let leak_grace = match grace.and_then(Value::as_str) {
-            None => None,
-            Some(text) => {
-                let parsed = crate::text::go_duration(text);
-                if parsed.is_none() {
-                    self.notes.push(format!(
-                        "KubeControllersConfiguration: leakGracePeriod {text:?} is not a duration: leak collection counts as off"
-                    ));
-                }
-                parsed
-            }
-        };
-        let settings = Settings { leak_grace };
+        let (settings, note) = Settings::read(object);
+        self.notes.extend(note);
         self.settings = Some(settings);
-        (self.sink)(Update::Settings(settings));
+        (self.sink)(Update::Settings(Some(settings)));
     }
 
     pub(crate) fn finish(mut self, inputs: Vec<Input>, complete: &[Kinds]) -> Dump {
         let trusts = self.trusts(complete);
-        let holds = holds(&self.bad, &self.store);
+        let handles = if concerns_handles(&self.bad) { self.store.rows::<HandleKind>() } else { Vec::new() };
+        let holds = holds(&self.bad, &handles);
         (self.sink)(Update::Trusts(trusts.clone()));
         (self.sink)(Update::Holds(holds.clone()));
         if self.copies > 0 {

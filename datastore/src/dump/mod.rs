@@ -3,13 +3,11 @@
 //! Input is read object by object, so that no dump is ever whole in memory; saving reads it again and replaces or
 //! drops the rows that changed (D-45).
 
-mod bad;
 mod lenient;
 mod load;
 mod pieces;
 mod save;
 
-pub use bad::BadItem;
 pub(crate) use load::Loader;
 pub use load::{Kinds, load};
 pub use save::save;

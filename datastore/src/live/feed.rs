@@ -40,10 +40,12 @@ pub enum Told {
     Gone(Name),
     /// The full set has been told; what is not in it is gone, and was told so.
     Synced,
-    /// The full set is not known, and why: absences prove nothing until it is again.
+    /// The full set is not known, and why: absences prove nothing until it is again. Told again when the reason changes.
     Behind(String),
     /// The server does not serve the kind. It is asked again.
     NotServed,
+    /// The full set is of an older revision than one seen before: the server's store was replaced, and nothing that was known holds.
+    WentBack,
 }
 
 type Events = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Map<String, Value>>>> + Send>>;
@@ -62,8 +64,10 @@ pub struct Feed {
     known: BTreeSet<Name>,
     marked: BTreeSet<Name>,
     errors: u32,
+    /// The highest revision that was told.
+    highest: u64,
     out: VecDeque<Told>,
-    behind: bool,
+    behind: Option<String>,
     unserved: bool,
 }
 
@@ -87,8 +91,9 @@ impl Feed {
             known: BTreeSet::new(),
             marked: BTreeSet::new(),
             errors: 0,
+            highest: 0,
             out: VecDeque::new(),
-            behind: false,
+            behind: None,
             unserved: false,
         }
     }
@@ -112,6 +117,8 @@ impl Feed {
             // The server ends each watch now and then.
             Ok(None) if self.revision.is_some() => self.events = None,
             Ok(None) => self.failed("the initial set broke off"),
+            // What it was about cannot be told (D-77).
+            Ok(Some(Err(e @ kube::Error::SerdeError(_)))) => self.anew(&ipam::release::chain(&e)),
             Ok(Some(Err(e))) => self.failed(&ipam::release::chain(&e)),
             Err(_) => self.anew("nothing was told for three minutes"),
         }
@@ -183,6 +190,7 @@ impl Feed {
                 if initial && last {
                     self.complete(revision);
                 } else if !initial {
+                    self.reached(&revision);
                     self.revision = Some(revision);
                 }
             }
@@ -206,8 +214,17 @@ impl Feed {
         if self.events.as_ref().is_some_and(|(_, initial)| !initial)
             && let Some(revision) = object.get("metadata").and_then(|m| m["resourceVersion"].as_str())
         {
+            self.reached(revision);
             self.revision = Some(revision.into());
         }
+    }
+
+    /// Whether this revision is older than the highest one, which it becomes otherwise.
+    fn reached(&mut self, revision: &str) -> bool {
+        let revision = revision.parse().unwrap_or(self.highest);
+        let back = revision < self.highest;
+        self.highest = self.highest.max(revision);
+        back
     }
 
     /// The full set was told: what was known and is not in it is gone.
@@ -221,8 +238,9 @@ impl Feed {
         if let Some((_, initial)) = &mut self.events {
             *initial = false;
         }
-        (self.revision, self.errors, self.behind, self.unserved) = (Some(revision), 0, false, false);
-        self.out.push_back(Told::Synced);
+        let back = self.reached(&revision);
+        (self.revision, self.errors, self.behind, self.unserved) = (Some(revision), 0, None, false);
+        self.out.push_back(if back { Told::WentBack } else { Told::Synced });
     }
 
     fn failed(&mut self, why: &str) {
@@ -236,15 +254,16 @@ impl Feed {
 
     /// The full set has to be read.
     fn anew(&mut self, why: &str) {
-        (self.events, self.revision) = (None, None);
-        if !std::mem::replace(&mut self.behind, true) {
+        (self.events, self.revision, self.unserved) = (None, None, false);
+        if self.behind.as_deref() != Some(why) {
+            self.behind = Some(why.into());
             self.out.push_back(Told::Behind(why.into()));
         }
     }
 
     fn not_served(&mut self) {
         (self.events, self.revision) = (None, None);
-        self.behind = true;
+        self.behind = None;
         if !std::mem::replace(&mut self.unserved, true) {
             self.out.push_back(Told::NotServed);
         }

@@ -7,16 +7,24 @@
 //! | [`store`] | [`KubeStore`]: rows by name and by list |
 //! | [`discovery`] | which API group the cluster uses |
 //! | [`feed`] | following one kind |
+//! | `kinds` | what is told of a kind, decoded |
+//! | [`follow`] | following everything |
+//! | [`look`](mod@look) | one object, as it is at this moment |
 //! | [`snapshot`](mod@snapshot) | everything at once, as a dump |
 
 pub mod answer;
 pub mod connection;
 pub mod discovery;
 pub mod feed;
+pub mod follow;
+mod kinds;
+pub mod look;
 pub mod snapshot;
 pub mod store;
 
 pub use connection::{Access, ConnectError, Connection};
 pub use feed::{Feed, Told};
+pub use follow::{Anew, DISCOVERY, Follower};
+pub use look::look;
 pub use snapshot::snapshot;
 pub use store::KubeStore;

@@ -5,18 +5,19 @@ use ipam::store::Freshness;
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use super::kinds::place;
 use super::store::KubeStore;
 use crate::dump::{Dump, DumpError, Kinds, Loader};
 use crate::facts::CoreObject;
-use crate::update::Update;
+use crate::update::{Update, Watched};
 use crate::wire::stored_kinds;
 
-/// Kinds of the core and of KubeVirt: `apiVersion`, kind, path, and what a full list proves.
-const CORE: [(&str, &str, &str, Kinds); 4] = [
-    ("v1", "Pod", "/api/v1/pods", Kinds::Pod),
-    ("v1", "Node", "/api/v1/nodes", Kinds::Node),
-    ("kubevirt.io/v1", "VirtualMachine", "/apis/kubevirt.io/v1/virtualmachines", Kinds::VirtualMachine),
-    ("kubevirt.io/v1", "VirtualMachineInstance", "/apis/kubevirt.io/v1/virtualmachineinstances", Kinds::VirtualMachineInstance),
+/// Kinds of the core and of KubeVirt, and what a full list proves.
+const CORE: [(Watched, Kinds); 4] = [
+    (Watched::Pod, Kinds::Pod),
+    (Watched::Node, Kinds::Node),
+    (Watched::Vm, Kinds::VirtualMachine),
+    (Watched::Vmi, Kinds::VirtualMachineInstance),
 ];
 
 /// Reads every kind, consistently. What the store says comes before what uses it: an address that is handed out while this reads
@@ -40,7 +41,9 @@ pub async fn snapshot(store: &KubeStore, sink: &mut (dyn FnMut(Update) + Send)) 
             loader.row(kind, kind, store.group(), object)?;
         }
     }
-    for (version, kind, path, proves) in CORE {
+    for (watched, proves) in CORE {
+        let (kind, path) = place(watched, store.group());
+        let version = if watched.optional() { "kubevirt.io/v1" } else { "v1" };
         let mut take = |item: Value| match CoreObject::deserialize(&item) {
             Ok(mut core) => {
                 // Items of a list do not name their kind.
@@ -49,9 +52,9 @@ pub async fn snapshot(store: &KubeStore, sink: &mut (dyn FnMut(Update) + Send)) 
             }
             Err(e) => loader.bad_core(kind, &item, &e.to_string()),
         };
-        match store.each(kind, path, "", Freshness::Latest, &mut take).await {
+        match store.each(kind, &path, "", Freshness::Latest, &mut take).await {
             Ok(_) => complete.push(proves),
-            Err(StoreError::NotServed(_)) if version != "v1" => {}
+            Err(StoreError::NotServed(_)) if watched.optional() => {}
             Err(e) => return Err(DumpError::new(kind, e.to_string())),
         }
     }

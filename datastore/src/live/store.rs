@@ -44,7 +44,7 @@ fn unreadable(kind: &str, e: &dyn std::fmt::Display) -> StoreError {
 }
 
 /// A text as part of a query.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 

@@ -9,7 +9,7 @@ use ipam::affinity::Conditions;
 use ipam::model::Config;
 use ipam::owners::{OwnerRef, OwnerUpdate, Side};
 use ipam::{AssignError, AssignIp, AutoAssign, HandleId, HostReserve, Ipam, Outcome, Owner, Release};
-use ipam_operator::run::SimClock;
+use ipam_operator::clocks::SimClock;
 
 use super::gate::{AA, AB, B, Gated, RowSet, handle};
 use super::seeds::{BLOCK, HELD};

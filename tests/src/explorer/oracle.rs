@@ -8,7 +8,7 @@ use futures::executor::block_on;
 use ipam::audit::{self, FindingKind, Snapshot};
 use ipam::model::{BlockKind, HandleKind};
 use ipam::{HandleId, Ipam, MemStore};
-use ipam_operator::run::SimClock;
+use ipam_operator::clocks::SimClock;
 
 use super::ops::Op;
 use super::seeds::{self, Rows};

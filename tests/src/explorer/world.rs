@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use chrono::TimeDelta;
 use ipam::{Clock as _, Ipam, MemStore};
-use ipam_operator::run::SimClock;
+use ipam_operator::clocks::SimClock;
 
 use super::Faults;
 use super::gate::{Choice, Ending, Gate, Gated, Parked, hash};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ipam::MemStore;
 use ipam::audit::BadObject;
 use ipam::ids::BlockCidr;
 use ipam::model::HandleKind;
+use ipam::store::Row;
 use ipam_accounting::facts::sanitise;
 use ipam_accounting::inventory::Holds;
 use serde_json::Value;
@@ -15,8 +15,9 @@ use crate::wire::FieldError;
 /// An object that was not understood, with what of it could be read.
 #[derive(Clone, Debug)]
 pub struct BadItem {
-    pub(super) kind: String,
-    pub(super) what: BadObject,
+    kind: String,
+    /// What of it could be read.
+    pub what: BadObject,
     /// Handles that a block's entries name; `None`: they could not be read.
     handles: Option<BTreeSet<String>>,
     /// Nodes that a block or affinity names; `None`: they could not be read.
@@ -25,7 +26,7 @@ pub struct BadItem {
 
 impl BadItem {
     /// From whatever of the object is readable.
-    pub(super) fn new(kind: &str, object: &Value, error: &FieldError) -> Self {
+    pub(crate) fn new(kind: &str, object: &Value, error: &FieldError) -> Self {
         let spec = &object["spec"];
         let name = object["metadata"]["name"].as_str().unwrap_or("?");
         let namespace = object["metadata"]["namespace"].as_str().map(|n| format!("{n}/")).unwrap_or_default();
@@ -87,10 +88,14 @@ fn block_nodes(spec: &Value) -> Option<BTreeSet<String>> {
     Some(nodes)
 }
 
-/// What the bad objects hold, given the rows that were understood.
-pub(super) fn holds(bad: &[BadItem], store: &MemStore) -> Holds {
+/// Whether the rows of handles are needed to tell what the bad objects hold.
+pub(crate) fn concerns_handles<'a>(bad: impl IntoIterator<Item = &'a BadItem>) -> bool {
+    bad.into_iter().any(|b| b.kind == "IPAMBlock")
+}
+
+/// What the bad objects hold, given the rows of handles that were understood.
+pub(crate) fn holds<'a>(bad: impl IntoIterator<Item = &'a BadItem>, handle_rows: &[Row<HandleKind>]) -> Holds {
     let mut holds = Holds::default();
-    let handle_rows = if bad.iter().any(|b| b.kind == "IPAMBlock") { store.rows::<HandleKind>() } else { Vec::new() };
     for item in bad {
         match item.kind.as_str() {
             "IPAMBlock" => {
