@@ -79,10 +79,19 @@ impl ControlPlane {
     /// Starts one, and waits until it serves the definitions of `group` and KubeVirt's.
     pub async fn start(group: Group) -> Self {
         let plane = Self::bare(group).await;
-        let set = if group == Group::V1 { "v1" } else { "v3" };
-        plane.define(&format!("tests/data/crds/{set}.yaml"), |_| {}).await;
-        plane.define("tests/data/crds/kubevirt.yaml", |_| {}).await;
+        plane.define_all().await;
         plane
+    }
+
+    async fn define_all(&self) {
+        let set = if self.group == Group::V1 { "v1" } else { "v3" };
+        self.define(&format!("tests/data/crds/{set}.yaml"), |_| {}).await;
+        self.define("tests/data/crds/kubevirt.yaml", |_| {}).await;
+    }
+
+    /// Takes the definition of a kind away, by its name such as `ipamblocks.crd.projectcalico.org`.
+    pub async fn undefine(&self, name: &str) {
+        remove(&self.client().await, &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await;
     }
 
     /// Starts one without definitions.
@@ -181,6 +190,27 @@ impl ControlPlane {
         Access { kubeconfig: Some(self.file("kubeconfig")), context: None }
     }
 
+    /// How the holder of a token reaches it; `nobody` may do nothing.
+    pub fn access_as(&self, token: &str) -> Access {
+        let text = std::fs::read_to_string(self.file("kubeconfig")).expect("written at the start");
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        config["users"][0]["user"] = json!({ "token": token });
+        let path = self.file(&format!("kubeconfig.{token}"));
+        std::fs::write(&path, config.to_string()).expect("written");
+        Access { kubeconfig: Some(path), context: None }
+    }
+
+    /// Forgets everything that is stored, as if etcd had been set up anew. The definitions of the group are there again.
+    pub async fn replace_etcd(&mut self) {
+        self.stop_server();
+        self.stop_etcd();
+        std::fs::remove_dir_all(self.file("etcd")).expect("removed");
+        self.start_etcd();
+        self.start_server();
+        self.ready().await;
+        self.define_all().await;
+    }
+
     /// The file that holds the administrator's token: `first`, `second` are accepted, `nobody` is who may do nothing.
     pub fn token_file(&self) -> PathBuf {
         self.file("token")
@@ -218,8 +248,7 @@ impl ControlPlane {
         let client = self.client().await;
         for (_, plural) in stored_kinds(self.group) {
             let path = format!("/apis/{}/{plural}", self.group.api_version());
-            let request = http::Request::delete(path).body(Vec::new()).expect("a request");
-            client.request_text(request).await.expect("deleted");
+            remove(&client, &path).await;
         }
     }
 }
@@ -290,4 +319,10 @@ pub async fn create(client: &Client, path: &str, object: &Value) -> Value {
 pub async fn replace(client: &Client, path: &str, object: &Value) -> Value {
     let request = http::Request::put(path).header("content-type", "application/json").body(object.to_string().into_bytes());
     client.request(request.expect("a request")).await.unwrap_or_else(|e| panic!("replacing {path}: {e}\n{object}"))
+}
+
+/// Deletes an object.
+pub async fn remove(client: &Client, path: &str) {
+    let request = http::Request::delete(path).body(Vec::new()).expect("a request");
+    client.request_text(request).await.unwrap_or_else(|e| panic!("deleting {path}: {e}"));
 }

@@ -10,11 +10,14 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
-use ipam_datastore::live::Access;
+use ipam_datastore::live::{Access, Connection};
+use ipam_datastore::{Group, KubeStore};
 use kube::Client;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::AbortHandle;
+
+use crate::control_plane::ControlPlane;
 
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub enum Spoil {
     Answer(u16),
     /// A watch that tells an error event of this status, and ends.
     Event(u16),
+    /// A watch that tells something that is no event, and ends.
+    Rubbish,
 }
 
 /// For which requests, and what.
@@ -96,6 +101,29 @@ impl Proxy {
     }
 }
 
+/// A control plane of the v3 group with a proxy in front of it.
+pub struct Proxied {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// What spoils answers.
+    pub proxy: Proxy,
+    /// Over the proxy.
+    pub store: KubeStore,
+    /// Past it: for what others do.
+    pub direct: KubeStore,
+}
+
+impl Proxied {
+    /// Starts both.
+    pub async fn start() -> Self {
+        let plane = ControlPlane::start(Group::V3).await;
+        let proxy = Proxy::start(plane.client().await).await;
+        let store = KubeStore::new(Connection::new(proxy.access()).await.expect("a client"), Group::V3);
+        let direct = KubeStore::new(plane.connection().await, Group::V3);
+        Self { plane, proxy, store, direct }
+    }
+}
+
 /// A body that breaks off after these bytes.
 fn broken(start: &[u8]) -> Body {
     let start = Ok(start.to_vec());
@@ -123,6 +151,7 @@ async fn pass(State(shared): State<Shared>, request: Request) -> Response {
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": code, "message": "spoiled"});
             Response::new(Body::from(format!("{}\n", json!({"type": "ERROR", "object": status}))))
         }
+        Some(Spoil::Rubbish) => Response::new(Body::from("{\"type\": \"ADDED\", \"object\": 7}\n")),
         other => {
             let answer = forward(&shared.client, request).await;
             if other.is_some() { Response::new(broken(b"{\"kind\"")) } else { answer }

@@ -171,11 +171,11 @@ fn met_02_met_06_the_whole_page_of_the_example_at_the_start_and_at_the_end() {
         let mut session = session(file, true);
         session.fast_forward(start());
         let page = ipam_metrics::Page::default();
-        page.publish(report(&session.view, &mut session.ledger));
+        page.publish(report(&session.operator.view, &mut session.operator.ledger));
         golden("leaky-cluster.metrics.start.txt", &page.text());
 
         let (mut session, _) = run(file, false);
-        page.publish(report(&session.view, &mut session.ledger));
+        page.publish(report(&session.operator.view, &mut session.operator.ledger));
         golden("leaky-cluster.metrics.end.txt", &page.text());
     }
 }

@@ -8,25 +8,11 @@ use ipam::mem::Verb;
 use ipam::model::{AffinityKind, Handle, HandleKind, PoolKind, ReservationKind, Rows};
 use ipam::store::{Freshness, Row, StoreError, Table};
 use ipam::{AutoAssign, HandleId, Ipam, SystemClock};
-use ipam_datastore::live::Connection;
 use ipam_datastore::{Group, KubeStore};
 use ipam_tests::control_plane::{ControlPlane, create};
 use ipam_tests::lab::cidr;
-use ipam_tests::proxy::{Proxy, Spoil};
+use ipam_tests::proxy::{Proxied, Spoil};
 use serde_json::json;
-
-struct Cluster {
-    plane: ControlPlane,
-    proxy: Proxy,
-    store: KubeStore,
-}
-
-async fn cluster() -> Cluster {
-    let plane = ControlPlane::start(Group::V3).await;
-    let proxy = Proxy::start(plane.client().await).await;
-    let store = KubeStore::new(Connection::new(proxy.access()).await.expect("a client"), Group::V3);
-    Cluster { plane, proxy, store }
-}
 
 fn key() -> HandleId {
     HandleId::new("h")
@@ -42,7 +28,7 @@ async fn read(store: &KubeStore) -> Option<Row<HandleKind>> {
 
 #[tokio::test]
 async fn d_57_writes_without_answer_are_unknown_and_never_repeated() {
-    let Cluster { plane: _plane, proxy, store } = cluster().await;
+    let Proxied { plane: _plane, proxy, store, .. } = Proxied::start().await;
     let unknown = |done: Result<Row<HandleKind>, StoreError>| assert!(matches!(done, Err(StoreError::Unavailable(_))), "{done:?}");
     // Done, and the answer is lost.
     proxy.spoil(Method::POST, "ipamhandles", Spoil::CutAnswer);
@@ -72,7 +58,7 @@ async fn d_57_writes_without_answer_are_unknown_and_never_repeated() {
 
 #[tokio::test]
 async fn d_80_readings_are_tried_again_a_few_times() {
-    let Cluster { plane: _plane, proxy, store } = cluster().await;
+    let Proxied { plane: _plane, proxy, store, .. } = Proxied::start().await;
     Table::<HandleKind>::create(&store, &key(), value(1)).await.expect("created");
     for how in [Spoil::CutAnswer, Spoil::CutRequest, Spoil::Answer(429), Spoil::Answer(503)] {
         proxy.spoil(Method::GET, "ipamhandles", how);
@@ -97,7 +83,7 @@ async fn d_80_readings_are_tried_again_a_few_times() {
 
 #[tokio::test]
 async fn d_79_del_10_cached_lists_carry_no_limit_and_lists_by_host_ask_for_labels() {
-    let Cluster { plane: _plane, proxy, store } = cluster().await;
+    let Proxied { plane: _plane, proxy, store, .. } = Proxied::start().await;
     drop(Table::<PoolKind>::list(&store, &(), Freshness::Cached).await);
     drop(Table::<PoolKind>::list(&store, &(), Freshness::Latest).await);
     let of = Rows::Of(ipam::Owner::Host("node-a".into()));
@@ -116,7 +102,7 @@ async fn d_79_del_10_cached_lists_carry_no_limit_and_lists_by_host_ask_for_label
 
 #[tokio::test]
 async fn del_04_d_28_a_row_that_is_known_is_deleted_by_one_request() {
-    let Cluster { plane: _plane, proxy, store } = cluster().await;
+    let Proxied { plane: _plane, proxy, store, .. } = Proxied::start().await;
     let row = Table::<HandleKind>::create(&store, &key(), value(1)).await.expect("created");
     proxy.seen();
     assert_eq!(Table::<HandleKind>::delete(&store, &row).await, Ok(()));
@@ -125,7 +111,7 @@ async fn del_04_d_28_a_row_that_is_known_is_deleted_by_one_request() {
 
 #[tokio::test]
 async fn an_assignment_whose_write_has_no_answer_says_so() {
-    let Cluster { plane, proxy, store } = cluster().await;
+    let Proxied { plane, proxy, store, .. } = Proxied::start().await;
     plane.fill("examples/leaky-cluster.v3.yaml").await;
     let ipam = Ipam::new(store, SystemClock);
     proxy.spoil(Method::PUT, "ipamblocks", Spoil::CutAnswer);
@@ -156,7 +142,7 @@ async fn d_80_a_token_that_expired_is_read_again_from_its_file() {
 
 #[tokio::test]
 async fn rows_that_a_finalizer_holds_and_kinds_that_are_served_no_more() {
-    let Cluster { plane, proxy: _proxy, store } = cluster().await;
+    let Proxied { plane, store, proxy: _proxy, .. } = Proxied::start().await;
     let client = plane.client().await;
     let handle = json!({
         "apiVersion": "projectcalico.org/v3",

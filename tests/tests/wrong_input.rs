@@ -262,7 +262,7 @@ fn d_6_the_controllers_configuration_of_the_dump_sets_the_grace() {
     };
     let grace = |row: &str| {
         let session = load(&[&list(&[WORLD, row])]).expect("loads");
-        session.policy().limits.grace.num_seconds()
+        session.operator.policy().limits.grace.num_seconds()
     };
     assert_eq!(
         (grace(""), grace(&kcc("{leakGracePeriod: 2m}")), grace(&kcc("{}")), grace(&kcc("{leakGracePeriod: soon}"))),

@@ -117,8 +117,8 @@ impl Feed {
             // The server ends each watch now and then.
             Ok(None) if self.revision.is_some() => self.events = None,
             Ok(None) => self.failed("the initial set broke off"),
-            // What it was about cannot be told (D-77).
-            Ok(Some(Err(e @ kube::Error::SerdeError(_)))) => self.anew(&ipam::release::chain(&e)),
+            // No event: what it was about cannot be told (D-77).
+            Ok(Some(Err(e @ (kube::Error::SerdeError(_) | kube::Error::Api(_))))) => self.anew(&ipam::release::chain(&e)),
             Ok(Some(Err(e))) => self.failed(&ipam::release::chain(&e)),
             Err(_) => self.anew("nothing was told for three minutes"),
         }
