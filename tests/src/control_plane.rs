@@ -25,15 +25,18 @@ const TIMES: usize = 600;
 /// A program that ends when this is dropped.
 struct Process {
     shell: Child,
+    /// Holds its process id.
+    pid: PathBuf,
 }
 
 impl Process {
     fn start(program: &Path, args: &[String], log: &Path) -> Self {
-        let log = std::fs::File::create(log).expect("a log");
+        let (log, pid) = (std::fs::File::create(log).expect("a log"), log.with_extension("pid"));
         // The program runs until the shell's input ends.
-        let script = "exec 3<&0; \"$@\" 3<&- </dev/null & pid=$!; cat <&3 >/dev/null; kill -9 $pid; wait $pid 2>/dev/null";
+        let script = "exec 3<&0; file=$1; shift; \"$@\" 3<&- </dev/null & pid=$!; echo $pid >$file; cat <&3 >/dev/null; kill -9 $pid; wait $pid 2>/dev/null";
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])
+            .arg(&pid)
             .arg(program)
             .args(args)
             .stdin(Stdio::piped())
@@ -41,14 +44,44 @@ impl Process {
             .stderr(log)
             .spawn()
             .unwrap_or_else(|e| panic!("starting {}: {e}", program.display()));
-        Self { shell }
+        Self { shell, pid }
     }
+
+    /// Lets it stand still.
+    fn freeze(&self) -> Slow {
+        self.hindered("kill -STOP $pid; cat >/dev/null")
+    }
+
+    /// Lets it run a fifth of the time.
+    fn slow(&self) -> Slow {
+        self.hindered("(while kill -STOP $pid; do sleep 0.08; kill -CONT $pid; sleep 0.02; done) & loop=$!; cat >/dev/null; kill $loop")
+    }
+
+    fn hindered(&self, how: &str) -> Slow {
+        let script = format!("pid=$(cat $1); {how}; kill -CONT $pid");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).arg(&self.pid).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Slow(shell.spawn().expect("starts"))
+    }
+}
+
+fn end(shell: &mut Child) {
+    drop(shell.stdin.take());
+    drop(shell.wait());
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        drop(self.shell.wait());
+        end(&mut self.shell);
+    }
+}
+
+/// A process is slow, or stands still, until this is dropped.
+pub struct Slow(Child);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        end(&mut self.0);
     }
 }
 
@@ -174,6 +207,21 @@ impl ControlPlane {
     /// Kills the API server.
     pub fn stop_server(&mut self) {
         self.server = None;
+    }
+
+    /// The API server runs a fifth of the time.
+    pub fn slow_server(&self) -> Slow {
+        self.server.as_ref().expect("runs").slow()
+    }
+
+    /// etcd runs a fifth of the time.
+    pub fn slow_etcd(&self) -> Slow {
+        self.etcd.as_ref().expect("runs").slow()
+    }
+
+    /// etcd stands still.
+    pub fn freeze_etcd(&self) -> Slow {
+        self.etcd.as_ref().expect("runs").freeze()
     }
 
     /// Waits until the API server says that it is ready.

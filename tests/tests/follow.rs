@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
+use ipam_accounting::facts::Lookup;
 use ipam_accounting::inventory::Trust;
-use ipam_datastore::live::{Anew, Connection, Follower};
+use ipam_datastore::facts::CoreObject;
+use ipam_datastore::live::{Anew, Connection, Follower, look};
+use ipam_datastore::update::Watched;
 use ipam_datastore::{Group, KubeStore};
 use ipam_operator::view::{NotReady, View};
 use ipam_tests::control_plane::{ControlPlane, create, get, remove, replace};
@@ -268,6 +272,48 @@ async fn d_81_a_server_that_speaks_another_group_begins_everything_anew() {
     };
     let anew = followed.until(look).await.expect_err("begins anew");
     assert!(closed && anew.0.contains("projectcalico.org/v3"), "{anew}");
+}
+
+#[tokio::test]
+async fn d_40_only_the_server_s_own_word_is_an_absence() {
+    let (plane, store) = cluster().await;
+    let client = plane.client().await;
+    create(&client, "/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await;
+    let container = json!({"name": "c", "image": "i"});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {"nodeName": "n", "containers": [container]},
+    });
+    create(&client, "/api/v1/namespaces/ns/pods", &pod).await;
+    create(&client, "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;
+    let connection = store.connection();
+    let word = |lookup: Lookup<CoreObject>| match lookup {
+        Lookup::Seen(_) => "seen",
+        Lookup::Absent => "absent",
+        Lookup::Unsure => "unsure",
+    };
+    plane.undefine("virtualmachines.kubevirt.io").await;
+    for (watched, namespace, name, want) in [
+        (Watched::Pod, "ns", "p", "seen"),
+        (Watched::Pod, "ns", "q", "absent"),
+        (Watched::Pod, "nowhere", "p", "absent"),
+        (Watched::Node, "", "n", "seen"),
+        (Watched::Node, "", "m", "absent"),
+        (Watched::Vmi, "ns", "v", "absent"),
+        // Attributes of allocations may say anything: what is no name is asked for by no other name.
+        (Watched::Pod, "ns", "../../nodes/n", "unsure"),
+        (Watched::Pod, "", "p", "unsure"),
+        (Watched::Pod, "ns", "", "unsure"),
+        (Watched::Node, "", "", "unsure"),
+        (Watched::Node, "ns", "n", "unsure"),
+    ] {
+        assert_eq!(word(look(connection, watched, namespace, name).await), want, "{watched} {namespace}/{name}");
+    }
+    let gone = || async { if word(look(connection, Watched::Vm, "ns", "v").await) == "unsure" { Ok(()) } else { Err("served still") } };
+    let done = gone.retry(ConstantBuilder::default().with_delay(Duration::from_millis(200)).with_max_times(100)).await;
+    assert_eq!(done, Ok(()), "a kind that is not served proves nothing");
+    let nobody = Connection::new(plane.access_as("nobody")).await.expect("a client");
+    assert_eq!(word(look(&nobody, Watched::Pod, "ns", "q").await), "unsure", "nor does a refusal");
 }
 
 #[tokio::test]

@@ -24,23 +24,30 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// Kills the API server and etcd in turn, and starts them again, until the time is over.
+/// Kills or slows down the API server and etcd in turn, and starts them again, until the time is over.
 async fn trouble(plane: &mut ControlPlane, until: Time) -> usize {
     let mut every = interval(Duration::from_secs(4));
     every.tick().await;
     let mut times = 0;
+    let mut slow = None;
     loop {
         every.tick().await;
+        drop(slow.take());
         if SystemClock.now() >= until {
             return times;
         }
         times += 1;
-        if times % 2 == 0 {
-            plane.stop_etcd();
-            plane.start_etcd();
-        } else {
-            plane.stop_server();
-            plane.start_server();
+        match times % 4 {
+            1 => {
+                plane.stop_server();
+                plane.start_server();
+            }
+            2 => slow = Some(plane.slow_etcd()),
+            3 => {
+                plane.stop_etcd();
+                plane.start_etcd();
+            }
+            _ => slow = Some(plane.slow_server()),
         }
     }
 }
@@ -83,7 +90,7 @@ async fn nobody_shares_an_address_whatever_happens_to_the_servers() {
     }
     let held = all.len();
     say(format_args!(
-        "hammer: {done} operations, {unknown} without certain end, servers killed {times} times, {held} addresses held, all of them stored"
+        "hammer: {done} operations, {unknown} without certain end, servers killed or slowed down {times} times, {held} addresses held, all of them stored"
     ));
     assert!(done > 100 && times > 2);
 }

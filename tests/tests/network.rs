@@ -57,6 +57,26 @@ async fn d_57_writes_without_answer_are_unknown_and_never_repeated() {
 }
 
 #[tokio::test]
+async fn d_84_a_write_into_a_store_that_stands_still_may_land_late() {
+    let plane = ControlPlane::start(Group::V3).await;
+    let store = KubeStore::new(plane.connection().await, Group::V3);
+    let frozen = plane.freeze_etcd();
+    let done = Table::<HandleKind>::create(&store, &key(), value(1)).await;
+    assert!(matches!(&done, Err(StoreError::Unavailable(why)) if why.contains("within 10 s")), "{done:?}");
+    drop(frozen);
+    // It may be there now, or later, or never: whoever tries again is told which.
+    let again = || async {
+        match Table::<HandleKind>::create(&store, &key(), value(1)).await {
+            Ok(_) | Err(StoreError::Exists) => Ok(()),
+            Err(e) => Err(e),
+        }
+    };
+    let done = again.retry(ConstantBuilder::default().with_delay(Duration::from_millis(500)).with_max_times(60)).await;
+    assert_eq!(done, Ok(()), "and everything goes on");
+    assert_eq!(read(&store).await.map(|row| row.value), Some(value(1)));
+}
+
+#[tokio::test]
 async fn d_80_readings_are_tried_again_a_few_times() {
     let Proxied { plane: _plane, proxy, store, .. } = Proxied::start().await;
     Table::<HandleKind>::create(&store, &key(), value(1)).await.expect("created");

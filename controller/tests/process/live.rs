@@ -57,8 +57,9 @@ async fn simulated(file: &str) -> BTreeMap<String, String> {
     state(&store).await
 }
 
-async fn on_a_live_cluster(group: Group, file: &str) {
-    let plane = ControlPlane::start(group).await;
+/// Runs the operator on the example; `away`: the API server is not there when it starts.
+async fn on_a_live_cluster(group: Group, file: &str, away: bool) {
+    let mut plane = ControlPlane::start(group).await;
     plane
         .fill_with(file, |object| {
             if object["spec"][COOLDOWN] == 120 {
@@ -70,10 +71,19 @@ async fn on_a_live_cluster(group: Group, file: &str) {
     let store = KubeStore::new(plane.connection().await, group);
     assert_ne!(state(&store).await, want, "there is something to do");
 
+    if away {
+        plane.stop_server();
+    }
     let kubeconfig = plane.access().kubeconfig.expect("a file").display().to_string();
     let waits = ["--leak-grace-period", "2s", "--vm-grace-period", "2s"];
     let mut running = Running::start(operator(&["run", "--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"]).args(waits));
     let address = running.address();
+    if away {
+        // It was started while the API server was not there.
+        running.says("cannot be found out");
+        assert!(get(&address, "/readyz").expect("answers").1.starts_with("not ready: "));
+        plane.start_server();
+    }
     let ends = || async { if state(&store).await == want { Ok(()) } else { Err(()) } };
     let ended = ends.retry(ConstantBuilder::default().with_delay(Duration::from_millis(500)).with_max_times(120)).await;
     if ended.is_err() {
@@ -92,10 +102,10 @@ async fn on_a_live_cluster(group: Group, file: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_live_v1_cluster_it_ends_as_the_simulation_does() {
-    on_a_live_cluster(Group::V1, "examples/leaky-cluster.yaml").await;
+    on_a_live_cluster(Group::V1, "examples/leaky-cluster.yaml", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_live_v3_cluster_it_ends_as_the_simulation_does() {
-    on_a_live_cluster(Group::V3, "examples/leaky-cluster.v3.yaml").await;
+    on_a_live_cluster(Group::V3, "examples/leaky-cluster.v3.yaml", true).await;
 }
