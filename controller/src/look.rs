@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use ipam_accounting::facts::{Class, Lookup, NodeId, PodFacts, PodId, VmId, VmiFacts};
@@ -11,6 +12,7 @@ use ipam_datastore::live::{Connection, look};
 use ipam_datastore::update::Watched;
 
 use crate::plan::Leaked;
+use crate::run::pause;
 
 /// Live evidence for the last look. `None`: nothing is fresher than the view.
 pub trait LastLook: Send + Sync {
@@ -22,6 +24,10 @@ pub trait LastLook: Send + Sync {
     fn vm(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send;
     /// The VM instance of this namespace and name.
     fn vmi(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<VmiFacts>>> + Send;
+    /// Ready when no more answers of a kind are waited for; what is not answered by then is unsure.
+    fn patience(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// The last look of a dump: it cannot have changed.
@@ -60,10 +66,15 @@ impl LastLook for Live {
     async fn vmi(&self, namespace: &str, name: &str) -> Option<Lookup<VmiFacts>> {
         Some(look(&self.0, Watched::Vmi, namespace, name).await.map(|o| o.vmi()))
     }
+    async fn patience(&self) {
+        pause(PATIENCE).await;
+    }
 }
 
 /// How many questions of a last look are open at once.
 const AT_ONCE: usize = 16;
+/// How long a kind's questions may take together: the loop must beat.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The view with live answers over it.
 pub(crate) struct Fresh<'a> {
@@ -91,17 +102,17 @@ impl<'a> Fresh<'a> {
             }
         }
         let both = |key: &'a str| key.split_once('/');
-        let pods = asked(pods, |pod| async move {
+        let pods = asked(pods, look.patience(), |pod| async move {
             let (namespace, name) = both(cache.pod_text(pod))?;
             let answer = look.pod(namespace, name).await?;
             Some(answer.map(|f| f.map_node(|n| cache.node_id(&n).unwrap_or(UNHEARD))))
         });
-        let nodes = asked(nodes, |node| look.node(cache.node_text(node)));
-        let vmis = asked(vms.clone(), |vm| async move {
+        let nodes = asked(nodes, look.patience(), |node| look.node(cache.node_text(node)));
+        let vmis = asked(vms.clone(), look.patience(), |vm| async move {
             let (namespace, name) = both(cache.vm_text(vm))?;
             look.vmi(namespace, name).await
         });
-        let vms = asked(vms, |vm| async move {
+        let vms = asked(vms, look.patience(), |vm| async move {
             let (namespace, name) = both(cache.vm_text(vm))?;
             look.vm(namespace, name).await
         });
@@ -144,11 +155,44 @@ impl Evidence for Fresh<'_> {
     }
 }
 
-/// The answers that there were, by what was asked about.
-async fn asked<K: Copy + Ord, A, F: Future<Output = Option<A>>>(about: BTreeSet<K>, ask: impl Fn(K) -> F) -> BTreeMap<K, A> {
-    let questions = futures::stream::iter(about).map(|key| {
+/// The answers by what was asked about, where there is something fresher than the view. What is not answered in time is unsure.
+async fn asked<K: Copy + Ord, T, F: Future<Output = Option<Lookup<T>>>>(
+    about: BTreeSet<K>,
+    patience: impl Future<Output = ()>,
+    ask: impl Fn(K) -> F,
+) -> BTreeMap<K, Lookup<T>> {
+    let questions = futures::stream::iter(about.iter().copied()).map(|key| {
         let answer = ask(key);
-        async move { Some((key, answer.await?)) }
+        async move { (key, answer.await) }
     });
-    questions.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    let in_time = questions.buffer_unordered(AT_ONCE).take_until(Box::pin(patience));
+    let mut answers: BTreeMap<K, Option<Lookup<T>>> = in_time.collect().await;
+    about.into_iter().filter_map(|key| Some((key, answers.remove(&key).unwrap_or(Some(Lookup::Unsure))?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[test]
+    fn d_40_what_is_not_answered_in_time_is_unsure_and_silence_leaves_it_to_the_view() {
+        let mut times = 0;
+        let patience = std::future::poll_fn(move |context| {
+            times += 1;
+            context.waker().wake_by_ref();
+            if times < 20 { Poll::Pending } else { Poll::Ready(()) }
+        });
+        let answers = asked([1, 2, 3, 4].into(), patience, |n| async move {
+            match n {
+                1 => Some(Lookup::Seen("here")),
+                2 => Some(Lookup::Absent),
+                3 => None,
+                _ => std::future::pending().await,
+            }
+        });
+        let want = [(1, Lookup::Seen("here")), (2, Lookup::Absent), (4, Lookup::Unsure)];
+        assert_eq!(futures::executor::block_on(answers), want.into());
+    }
 }

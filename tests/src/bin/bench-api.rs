@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 use ipam::clock::Time;
 use ipam::mem::Verb;
-use ipam::model::PoolKind;
-use ipam::store::Table;
-use ipam::{AutoAssign, Clock as _, Ipam, Release, Snapshot, SystemClock};
+use ipam::model::{HandleKind, PoolKind};
+use ipam::store::{Freshness, Table};
+use ipam::{AutoAssign, Clock as _, Handle, HandleId, Ipam, Release, Snapshot, SystemClock};
 use ipam_datastore::{Group, KubeStore};
 use ipam_tests::control_plane::{ControlPlane, create};
 use ipam_tests::lab::pool;
@@ -80,7 +80,6 @@ fn request(host: &str, handle: &str) -> AutoAssign {
 
 async fn snapshot(ipam: &Library, host: &str) -> Snapshot {
     use ipam::model::{AffinityKind, Rows};
-    use ipam::store::Freshness;
     let rows = Rows::Of(ipam::Owner::Host(host.into()));
     Snapshot {
         config: ipam.get_config().await.expect("read"),
@@ -146,6 +145,21 @@ async fn main() {
     let bulk: Vec<AutoAssign> = handles.iter().map(|h| request(&hosts[30], h)).collect();
     let (_, ips) = together(&ipam, "bulk", &bulk).await;
     release(&ipam, &ips, &handles).await.print(unit);
+
+    // What an audit costs that lists handles instead of watching them (D-50).
+    for n in 0..100 {
+        let some = (0..100).map(|i| {
+            let block = "10.255.0.0/26".parse().expect("a block");
+            let value = Handle { id: format!("k8s-pod-network.{:064x}", n * 100 + i), blocks: [(block, 1)].into() };
+            let store = &store;
+            async move { Table::<HandleKind>::create(store, &HandleId::new(&value.id), value.clone()).await.expect("created") }
+        });
+        join_all(some).await;
+    }
+    let (before, start) = (store.connection().requests(), SystemClock.now());
+    Table::<HandleKind>::list(&store, &(), Freshness::Latest).await.expect("listed");
+    let requests = difference(store.connection().requests(), &before);
+    Measure { name: "list of 10 000 handles and more", runs: 1, requests, times: vec![milliseconds(start)] }.print(unit);
 
     let (before, start) = (store.connection().requests(), SystemClock.now());
     ipam.utilization(&[]).await.expect("read");
