@@ -164,6 +164,24 @@ pub struct Trusts {
     pub vmis: bool,
     /// Affinity rows: whether missing rows say anything.
     pub affinities: bool,
+    /// A kind of which there is not a single object proves nothing (D-91): rather is something wrong with what is told.
+    pub not_if_empty: bool,
+}
+
+/// How many pods, nodes, VMs and VM instances are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Population {
+    pods: usize,
+    nodes: usize,
+    vms: usize,
+    vmis: usize,
+}
+
+impl Population {
+    /// Which kinds are there at all.
+    fn kinds(self) -> [bool; 4] {
+        [self.pods, self.nodes, self.vms, self.vmis].map(|n| n > 0)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -243,6 +261,7 @@ pub struct Inventory {
     /// What must not be acted on.
     pub holds: Holds,
     trusts: Trusts,
+    population: Population,
     dirty: Dirty,
 }
 
@@ -280,6 +299,16 @@ impl Inventory {
     /// How far absences prove something.
     pub fn trusts(&self) -> &Trusts {
         &self.trusts
+    }
+
+    /// Counts an object that came or went. With the first and the last of a kind every verdict may change.
+    fn count(&mut self, of: impl Fn(&mut Population) -> &mut usize, was: bool, is: bool) {
+        let before = self.population.kinds();
+        let n = of(&mut self.population);
+        *n = (*n + usize::from(is)).saturating_sub(usize::from(was));
+        if self.trusts.not_if_empty && self.population.kinds() != before {
+            self.mark_all();
+        }
     }
 
     /// Marks everything as changed: a full scan runs the same path as a small change.
@@ -440,18 +469,26 @@ impl Inventory {
         }
     }
 
+    /// Whether a kind of which so many are known proves absences, if it is trusted.
+    fn proves(&self, known: usize) -> bool {
+        known > 0 || !self.trusts.not_if_empty
+    }
+
     fn pod_trusted(&self, pod: PodId) -> bool {
-        match &self.trusts.pods {
-            Trust::Full => true,
-            Trust::Nothing => false,
-            Trust::Namespace(only) => self.pod_text(pod).split_once('/').is_some_and(|(ns, _)| ns == only),
-        }
+        self.proves(self.population.pods)
+            && match &self.trusts.pods {
+                Trust::Full => true,
+                Trust::Nothing => false,
+                Trust::Namespace(only) => self.pod_text(pod).split_once('/').is_some_and(|(ns, _)| ns == only),
+            }
     }
 }
 
 impl Evidence for Inventory {
     fn node(&self, node: NodeId) -> Lookup<()> {
-        self.node_slots.get(node.0 as usize).map_or(Lookup::Unsure, |n| n.facts.lookup(self.trusts.nodes).map(|_| ()))
+        self.node_slots
+            .get(node.0 as usize)
+            .map_or(Lookup::Unsure, |n| n.facts.lookup(self.trusts.nodes && self.proves(self.population.nodes)).map(|_| ()))
     }
 
     fn pod(&self, pod: PodId) -> Lookup<&PodFacts> {
@@ -463,11 +500,15 @@ impl Evidence for Inventory {
     }
 
     fn vm(&self, vm: VmId) -> Lookup<()> {
-        self.vm_slots.get(vm.0 as usize).map_or(Lookup::Unsure, |v| v.vm.lookup(self.trusts.vms).map(|_| ()))
+        self.vm_slots
+            .get(vm.0 as usize)
+            .map_or(Lookup::Unsure, |v| v.vm.lookup(self.trusts.vms && self.proves(self.population.vms)).map(|_| ()))
     }
 
     fn vmi(&self, vm: VmId) -> Lookup<VmiFacts> {
-        self.vm_slots.get(vm.0 as usize).map_or(Lookup::Unsure, |v| v.vmi.lookup(self.trusts.vmis).map(|f| *f))
+        self.vm_slots
+            .get(vm.0 as usize)
+            .map_or(Lookup::Unsure, |v| v.vmi.lookup(self.trusts.vmis && self.proves(self.population.vmis)).map(|f| *f))
     }
 
     fn reporter(&self, ip: IpAddr, owner: Option<PodId>) -> Option<PodId> {

@@ -8,7 +8,7 @@
 //! block 10.0.0.0/30 a .0=h:ns/p@a#5 .1~60s a block of node a (`virtual`, `nobody`): ordinal, handle, owner, node, number;
 //!                                          .1 was released 60 s ago; handle `-`: none; `claimed 30s` ago; `norow`
 //! row a 10.0.0.4/30 pending                an affinity row
-//! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no
+//! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no   trust empty no
 //! hold handle h                            as if a bad object held it; `hold node n`, `hold block c`
 //! live pod ns/p on a ips 10.0.0.1          what the last look will find
 //! fail block 10.0.0.0/30 conflict          every write of it fails; also `row a 10.0.0.0/30`; `unavailable`, `refused`; `no`: no more
@@ -101,7 +101,14 @@ impl Default for World {
         let store = MemStore::new();
         let feed = MemFeed::new(&store);
         let faulty = Faulty::new(store.clone());
-        let trusts = Trusts { pods: ipam_accounting::inventory::Trust::Full, nodes: true, vms: true, vmis: true, affinities: true };
+        let trusts = Trusts {
+            pods: ipam_accounting::inventory::Trust::Full,
+            nodes: true,
+            vms: true,
+            vmis: true,
+            affinities: true,
+            not_if_empty: false,
+        };
         let mut view = View::new();
         view.apply(&Update::Trusts(trusts.clone()));
         Self {

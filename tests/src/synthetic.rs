@@ -100,6 +100,6 @@ pub fn view(n: u32) -> View {
     for first in (0..n).step_by(BLOCK as usize) {
         view.apply(&block(first, 1, false));
     }
-    view.apply(&Update::Trusts(Trusts { pods: Trust::Full, nodes: true, vms: true, vmis: true, affinities: false }));
+    view.apply(&Update::Trusts(Trusts { pods: Trust::Full, nodes: true, vms: true, vmis: true, affinities: false, not_if_empty: false }));
     view
 }

@@ -142,6 +142,11 @@ async fn d_77_a_vm_that_is_not_understood_is_one_that_may_be_there() {
     let stored = create(&client, path, &vm(json!({"nodeName": 7}))).await;
     let mut followed = Followed::new(&store, None);
     followed.ready().await;
+    // A kind without a single object proves nothing (D-91): there is another VM, and another instance.
+    for (plural, kind) in [("virtualmachines", "VirtualMachine"), ("virtualmachineinstances", "VirtualMachineInstance")] {
+        let other = json!({"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": {"name": "w", "namespace": "ns"}});
+        create(&client, &format!("/apis/kubevirt.io/v1/namespaces/ns/{plural}"), &other).await;
+    }
     let verdict = |view: &View| {
         let (_, block) = view.cache.block_of(cidr("10.0.0.0/30").net()).expect("known");
         ipam_accounting::judge(&view.cache.allocation(block, &block.slots[0]), &view.cache).name()
@@ -153,6 +158,8 @@ async fn d_77_a_vm_that_is_not_understood_is_one_that_may_be_there() {
     followed.until(|view| verdict(view) == "in-use").await.expect("goes on");
     remove(&client, &format!("{path}/v")).await;
     followed.until(|view| verdict(view) == "leaked").await.expect("goes on");
+    remove(&client, &format!("{path}/w")).await;
+    followed.until(|view| verdict(view) == "unknown").await.expect("goes on");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Inventory, Known, NodeSlot, PodSlot, VmSlot, grow};
+use super::{Inventory, Known, NodeSlot, PodSlot, Population, VmSlot, grow};
 use crate::facts::{Lookup, NodeFacts, NodeId, PodFacts, PodId, VmId, VmiFacts};
 use crate::set::number;
 
@@ -40,6 +40,7 @@ impl Inventory {
             self.pods.share(pod.0);
         }
         let was = !matches!(old, Known::No);
+        self.count(|p| &mut p.pods, was, stays);
         if let Known::Yes(old) = old {
             if old.vouches() {
                 old.ips.iter().for_each(|ip| self.remove_reporter(*ip, pod));
@@ -68,10 +69,12 @@ impl Inventory {
         let stays = !matches!(facts, Known::No);
         let old = std::mem::replace(&mut self.node_slots[node.0 as usize].facts, facts);
         self.mark_node(node);
+        let was = !matches!(old, Known::No);
+        self.count(|p| &mut p.nodes, was, stays);
         if stays {
             self.nodes.share(node.0);
         }
-        if !matches!(old, Known::No) {
+        if was {
             self.release_node(node);
         }
         self.release_node(node);
@@ -79,23 +82,40 @@ impl Inventory {
 
     /// Takes over a VM: seen, gone, or not understood.
     pub fn put_vm(&mut self, namespace: &str, name: &str, facts: Lookup<()>) {
-        self.put_either(namespace, name, |slot| {
-            let was = !matches!(std::mem::replace(&mut slot.vm, known(facts)), Known::No);
-            (was, !matches!(slot.vm, Known::No))
-        });
+        self.put_either(
+            namespace,
+            name,
+            |p| &mut p.vms,
+            |slot| {
+                let was = !matches!(std::mem::replace(&mut slot.vm, known(facts)), Known::No);
+                (was, !matches!(slot.vm, Known::No))
+            },
+        );
     }
 
     /// Takes over a VM instance: seen, gone, or not understood.
     pub fn put_vmi(&mut self, namespace: &str, name: &str, facts: Lookup<VmiFacts>) {
-        self.put_either(namespace, name, |slot| {
-            let was = !matches!(std::mem::replace(&mut slot.vmi, known(facts)), Known::No);
-            (was, !matches!(slot.vmi, Known::No))
-        });
+        self.put_either(
+            namespace,
+            name,
+            |p| &mut p.vmis,
+            |slot| {
+                let was = !matches!(std::mem::replace(&mut slot.vmi, known(facts)), Known::No);
+                (was, !matches!(slot.vmi, Known::No))
+            },
+        );
     }
 
-    fn put_either(&mut self, namespace: &str, name: &str, change: impl FnOnce(&mut VmSlot) -> (bool, bool)) {
+    fn put_either(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        of: impl Fn(&mut Population) -> &mut usize,
+        change: impl FnOnce(&mut VmSlot) -> (bool, bool),
+    ) {
         let vm = self.acquire_vm(namespace, name);
         let (was, is) = change(&mut self.vm_slots[vm.0 as usize]);
+        self.count(of, was, is);
         let blocks = self.vm_slots[vm.0 as usize].allocs.iter().map(|a| a.block);
         self.dirty.blocks.extend(blocks);
         if is {

@@ -366,6 +366,8 @@ impl Loader<'_> {
             vms: trusted("VirtualMachine", Kinds::VirtualMachine),
             vmis: trusted("VirtualMachineInstance", Kinds::VirtualMachineInstance),
             affinities: has("BlockAffinity"),
+            // Of a dump that is asked above.
+            not_if_empty: false,
         };
         let said = |kind: &str| kind.parse().is_ok_and(|k: Kinds| complete.contains(&k));
         let kinds = ["Pod", "Node", "VirtualMachine", "VirtualMachineInstance", "BlockAffinity", "IPAMHandle"];

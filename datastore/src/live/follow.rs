@@ -81,7 +81,7 @@ impl Follower {
             tasks.spawn(groups(store.clone(), every, out.clone(), poke));
         }
         tasks.spawn(handles(store.clone(), asked, out));
-        let (trusts, bad) = (Trusts::default(), BTreeMap::new());
+        let (trusts, bad) = (Trusts { not_if_empty: true, ..Trusts::default() }, BTreeMap::new());
         Self { heard, next: None, tasks, ended: false, trusts, bad, question, handles: None }
     }
 

@@ -114,6 +114,7 @@ impl World {
                     "vms" => self.trusts.vms = yes,
                     "vmis" => self.trusts.vmis = yes,
                     "rows" => self.trusts.affinities = yes,
+                    "empty" => self.trusts.not_if_empty = !yes,
                     other => return Err(bad(other)),
                 }
                 self.view.apply(&Update::Trusts(self.trusts.clone()));
