@@ -18,7 +18,7 @@ fn main() {
 }
 
 fn policy() -> Policy {
-    Policy { mode: Mode::Enforce, limits: Default::default() }
+    Policy { mode: Mode::Enforce, limits: Default::default(), brake: Default::default() }
 }
 
 /// Everything marked, scanned and planned, nothing due.

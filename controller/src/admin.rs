@@ -13,6 +13,7 @@ use ipam_accounting::schedule::Time;
 use ipam_metrics::Page;
 use tokio::net::TcpListener;
 
+use crate::plan::Counted;
 use crate::view::NotReady;
 
 /// A loop that has not beaten for this long is dead.
@@ -23,6 +24,7 @@ struct Inner {
     beat: Option<Time>,
     passed: bool,
     not_ready: Option<NotReady>,
+    braked: Option<Counted>,
 }
 
 /// What the loop says of itself. Clones share it.
@@ -38,10 +40,11 @@ impl Status {
     }
 
     /// What the last pass said.
-    pub fn set(&self, not_ready: Option<NotReady>) {
+    pub fn set(&self, not_ready: Option<NotReady>, braked: Option<Counted>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.passed = true;
         inner.not_ready = not_ready;
+        inner.braked = braked;
     }
 
     /// Liveness: the loop has beaten lately, or has not begun yet.
@@ -54,7 +57,13 @@ impl Status {
     pub fn ready(&self) -> (bool, String) {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match (&inner.not_ready, inner.passed) {
-            (None, true) => (true, "ok".into()),
+            (None, true) => match inner.braked {
+                None => (true, "ok".into()),
+                Some(Counted { due, total, released }) => {
+                    let counts = format!("{due} of {total} are due, {released} were released lately");
+                    (true, format!("ok, but the brake is engaged: of addresses of pods and VMs {counts}"))
+                }
+            },
             (None, false) => (false, "not ready: the first pass is not over".into()),
             (
                 Some(

@@ -78,6 +78,18 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub vm_grace_period: TimeDelta,
 
+    /// Share of the addresses of pods and VMs above which nothing of them is released; 1: there is no such limit.
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.5")]
+    pub brake_max_share: f64,
+
+    /// So many addresses must be concerned for that.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000), default_value = "100")]
+    pub brake_min_addresses: u64,
+
+    /// Releases of so long before count too.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    pub brake_window: TimeDelta,
+
     /// Where metrics and probes are served.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9094")]
     pub listen: String,
@@ -98,4 +110,8 @@ pub struct Run {
     /// Form of the output of --fast-forward.
     #[arg(short, long, value_enum, default_value_t = Output::Text, requires = "fast_forward")]
     pub output: Output,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.01..=1.0).contains(share)).ok_or_else(|| format!("{text:?} is not from 0.01 to 1"))
 }

@@ -11,6 +11,7 @@ use ipam_accounting::schedule::{HeldBy, Time, Wait};
 use ipnet::IpNet;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
+use crate::plan::Brake;
 use crate::view::View;
 
 /// A leak that was seen.
@@ -118,6 +119,8 @@ pub struct Ledger {
     acted: FxHashMap<IpNet, Acted>,
     attempts: FxHashMap<IpNet, u32>,
     shown: FxHashSet<Shown>,
+    /// Of the brake.
+    pub brake: Brake,
     /// Addresses given back, by pool and node.
     pub reclaimed: BTreeMap<(String, String), u64>,
 }

@@ -44,11 +44,11 @@ impl Cluster {
                     let look = Live(self.connection.clone());
                     let why = operator.passes(&ipam, &look, &mut source, SystemClock, surface).await;
                     tracing::warn!(%why, "everything begins anew");
-                    surface.status.set(Some(NotReady::NotSynced(why.to_string())));
+                    surface.status.set(Some(NotReady::NotSynced(why.to_string())), None);
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "the API group cannot be found out");
-                    surface.status.set(Some(NotReady::NotSynced(e.to_string())));
+                    surface.status.set(Some(NotReady::NotSynced(e.to_string())), None);
                 }
             }
             surface.status.beat(ipam::Clock::now(&SystemClock));

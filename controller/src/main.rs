@@ -11,6 +11,7 @@ use ipam_datastore::live::{Access, Connection, DISCOVERY};
 use ipam_operator::args::{Cli, Command, ModeArg, Output, Run};
 use ipam_operator::clocks::MovedClock;
 use ipam_operator::live::Cluster;
+use ipam_operator::plan::Limit;
 use ipam_operator::run::Wishes;
 use ipam_operator::session::Session;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,7 +36,9 @@ fn main() -> ExitCode {
 }
 
 fn operate(run: &Run) -> anyhow::Result<()> {
-    let wishes = Wishes { audit: run.mode == ModeArg::Audit, grace: run.leak_grace_period, vm_floor: Some(run.vm_grace_period) };
+    let brake = Limit { share: run.brake_max_share, addresses: run.brake_min_addresses, window: run.brake_window };
+    let audit = run.mode == ModeArg::Audit;
+    let wishes = Wishes { audit, grace: run.leak_grace_period, vm_floor: Some(run.vm_grace_period), brake };
     if run.load.is_empty() { on_a_cluster(run, &wishes) } else { on_dumps(run, &wishes) }
 }
 

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use crate::execute::{Done, Result, execute};
 use crate::ledger::Ledger;
 use crate::look::LastLook;
-use crate::plan::{Action, Mode, Policy, plan};
+use crate::plan::brake::counts;
+use crate::plan::{Action, Counted, Mode, Policy, plan};
 use crate::timeline::Event;
 use crate::view::{NotReady, View};
 
@@ -25,6 +26,8 @@ pub struct PassReport {
     pub next_due: Option<Time>,
     /// Nothing was decided, and why.
     pub not_ready: Option<NotReady>,
+    /// The brake is engaged, and what was counted.
+    pub braked: Option<Counted>,
 }
 
 /// Runs one pass at the clock's time.
@@ -51,6 +54,7 @@ pub async fn pass<S: Datastore, C: Clock>(
         plan.next_due = ledger.timers.next();
     }
     report.next_due = plan.next_due;
+    report.braked = ledger.brake.engaged();
     report
 }
 
@@ -96,6 +100,9 @@ fn absorb(results: Vec<Result>, view: &View, ledger: &mut Ledger, now: Time, rep
         match done {
             Done::Done(ips) => {
                 if let Action::Release(members) = &action {
+                    if view.cache.slot(members[0].at).is_some_and(|(_, slot)| counts(view, slot)) {
+                        ledger.brake.released(now);
+                    }
                     let pool = view.cache.tracker.pool_of(members[0].block.net()).map_or(NO_POOL, |p| view.cache.tracker.pool_name(p));
                     let node = members[0].node.as_deref().unwrap_or(UNKNOWN_NODE);
                     *ledger.reclaimed.entry((pool.into(), node.into())).or_default() += 1;

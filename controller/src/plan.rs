@@ -4,6 +4,7 @@
 //! everything marked. The order of actions: leaks, cold blocks, empty blocks, departed nodes.
 
 mod blocks;
+pub(crate) mod brake;
 mod leaks;
 mod nodes;
 
@@ -20,6 +21,7 @@ use ipam_accounting::schedule::{Limits, Time};
 use ipnet::IpNet;
 use rustc_hash::FxHashSet;
 
+pub use self::brake::{Brake, Counted, Limit};
 use crate::ledger::{Ledger, Subject};
 use crate::view::View;
 
@@ -39,6 +41,8 @@ pub struct Policy {
     pub mode: Mode,
     /// Waiting times.
     pub limits: Limits,
+    /// When the brake engages.
+    pub brake: Limit,
 }
 
 /// A leaked address to give back.
@@ -130,6 +134,7 @@ impl Planner<'_> {
         }
         gone.into_iter().for_each(|(name, node)| self.departed(name, node));
         self.order();
+        self.brake();
     }
 
     /// The blocks and nodes to look at: what changed, and whose time has come. Their timers start from nothing.

@@ -13,7 +13,7 @@ use crate::feed::Source;
 use crate::ledger::Ledger;
 use crate::look::LastLook;
 use crate::pass::{PassReport, pass};
-use crate::plan::{Mode, Policy};
+use crate::plan::{Counted, Limit, Mode, Policy};
 use crate::report::report;
 use crate::timeline::Event;
 use crate::view::View;
@@ -37,6 +37,8 @@ pub struct Wishes {
     pub grace: Option<TimeDelta>,
     /// VM floor; default 5 min.
     pub vm_floor: Option<TimeDelta>,
+    /// When the brake engages.
+    pub brake: Limit,
 }
 
 /// Where the loop shows itself.
@@ -97,7 +99,7 @@ impl Operator {
         let default = Limits::default();
         let grace = self.wishes.grace.or(from_cluster).unwrap_or(default.grace);
         let limits = Limits { grace, vm_floor: self.wishes.vm_floor.unwrap_or(default.vm_floor) };
-        Policy { mode: if self.wishes.audit { Mode::Audit } else { Mode::Enforce }, limits }
+        Policy { mode: if self.wishes.audit { Mode::Audit } else { Mode::Enforce }, limits, brake: self.wishes.brake }
     }
 
     /// Takes over what waits, and runs a pass.
@@ -133,7 +135,7 @@ impl Operator {
         surface: &Surface,
     ) -> Anew {
         let mut last_scan = clock.now();
-        let mut not_ready = None;
+        let (mut not_ready, mut braked) = (None, None);
         loop {
             let now = clock.now();
             surface.status.beat(SystemClock.now());
@@ -156,7 +158,11 @@ impl Operator {
                 }
                 not_ready.clone_from(&done.not_ready);
             }
-            surface.status.set(done.not_ready);
+            if done.braked.is_some() != braked.is_some() {
+                tell_brake(done.braked);
+            }
+            braked = done.braked;
+            surface.status.set(done.not_ready, braked);
             if done.events.is_empty() {
                 let due = done.next_due.map_or(BEAT, |due| (due - clock.now()).to_std().unwrap_or(Duration::ZERO));
                 tokio::select! {
@@ -177,6 +183,19 @@ impl Operator {
 #[expect(clippy::disallowed_methods, reason = "the loop's one wait; it ends at the next due moment")]
 pub(crate) async fn pause(wait: Duration) {
     tokio::time::sleep(wait).await;
+}
+
+/// The brake engaged, or let go.
+fn tell_brake(braked: Option<Counted>) {
+    match braked {
+        Some(Counted { due, total, released }) => tracing::warn!(
+            due,
+            total,
+            released,
+            "the brake is engaged: no addresses of pods and VMs are released, for so many at once are rather a mistake; if they are right, start with a larger --brake-max-share"
+        ),
+        None => tracing::info!("the brake has let go"),
+    }
 }
 
 /// The audit trail: one line per event, with everything that a person needs to follow it.

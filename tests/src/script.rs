@@ -8,7 +8,7 @@
 //! block 10.0.0.0/30 a .0=h:ns/p@a#5 .1~60s a block of node a (`virtual`, `nobody`): ordinal, handle, owner, node, number;
 //!                                          .1 was released 60 s ago; handle `-`: none; `claimed 30s` ago; `norow`
 //! row a 10.0.0.4/30 pending                an affinity row
-//! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no   trust empty no
+//! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no   trust empty no   brake 0.5 4 1h
 //! hold handle h                            as if a bad object held it; `hold node n`, `hold block c`
 //! live pod ns/p on a ips 10.0.0.1          what the last look will find
 //! fail block 10.0.0.0/30 conflict          every write of it fails; also `row a 10.0.0.0/30`; `unavailable`, `refused`; `no`: no more
@@ -118,7 +118,7 @@ impl Default for World {
             ledger: Ledger::default(),
             clock: Arc::new(SimClock::new(start())),
             feed,
-            policy: Policy { mode: Mode::Enforce, limits: Limits::default() },
+            policy: Policy { mode: Mode::Enforce, limits: Limits::default(), brake: ipam_operator::plan::Limit::default() },
             trusts,
             live: Live::default(),
             events: Vec::new(),

@@ -47,7 +47,7 @@ async fn simulated(file: &str) -> BTreeMap<String, String> {
     let store: MemStore = std::thread::scope(|scope| {
         let run = || {
             let two = Some(TimeDelta::seconds(2));
-            let wishes = Wishes { audit: false, grace: two, vm_floor: two };
+            let wishes = Wishes { grace: two, vm_floor: two, ..Wishes::default() };
             let mut session = Session::load(&[dump.path().to_path_buf()], &[], &wishes, &mut |_| {}).expect("loads");
             session.fast_forward(time("2026-11-29T20:35:20Z").expect("a time"));
             session.dump.store.clone()

@@ -16,7 +16,7 @@ fn main() {
     if let [n] = sizes[..] {
         let mut view = view(n);
         let (mut ledger, dirty) = (Ledger::default(), view.take_dirty());
-        let policy = Policy { mode: Mode::Enforce, limits: Default::default() };
+        let policy = Policy { mode: Mode::Enforce, limits: Default::default(), brake: Default::default() };
         let planned = plan(&view, &mut ledger, dirty, now(), &policy, &Default::default());
         let kib = resident_kib().unwrap_or(0);
         println!(

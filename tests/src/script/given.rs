@@ -105,6 +105,10 @@ impl World {
             }
             ["grace", d] => self.policy.limits.grace = duration(d)?,
             ["vm-grace", d] => self.policy.limits.vm_floor = duration(d)?,
+            ["brake", share, addresses, window] => {
+                let (share, addresses) = (share.parse().map_err(|_| bad(share))?, addresses.parse().map_err(|_| bad(addresses))?);
+                self.policy.brake = ipam_operator::plan::Limit { share, addresses, window: duration(window)? };
+            }
             ["mode", "audit"] => self.policy.mode = Mode::Audit,
             ["trust", kind, yes] => {
                 let yes = *yes == "yes";
