@@ -11,7 +11,7 @@ use ipam_accounting::schedule::{HeldBy, Time, Wait};
 use ipnet::IpNet;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::plan::Brake;
+use crate::plan::{Brake, Departures};
 use crate::view::View;
 
 /// A leak that was seen.
@@ -121,6 +121,8 @@ pub struct Ledger {
     shown: FxHashSet<Shown>,
     /// Of the brake.
     pub brake: Brake,
+    /// Nodes that came and went.
+    pub departures: Departures,
     /// Addresses given back, by pool and node.
     pub reclaimed: BTreeMap<(String, String), u64>,
 }

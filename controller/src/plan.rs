@@ -5,6 +5,7 @@
 
 mod blocks;
 pub(crate) mod brake;
+mod departures;
 mod leaks;
 mod nodes;
 
@@ -22,6 +23,7 @@ use ipnet::IpNet;
 use rustc_hash::FxHashSet;
 
 pub use self::brake::{Brake, Counted, Limit};
+pub use self::departures::Departures;
 use crate::ledger::{Ledger, Subject};
 use crate::view::View;
 
@@ -118,6 +120,7 @@ impl Planner<'_> {
     fn run(&mut self, dirty: Dirty) {
         dirty.removed.iter().for_each(|cidr| self.ledger.forget(*cidr));
         let (blocks, mut nodes) = self.wake(dirty.blocks, dirty.nodes);
+        self.departures(&nodes);
         let leaked = self.scan(&blocks, &mut nodes);
         self.groups(leaked);
         self.cold(&blocks);

@@ -3,7 +3,7 @@
 use ipam::ids::BlockCidr;
 use ipam_accounting::facts::{HandleId, NodeId};
 use ipam_accounting::inventory::{AllocRef, Block, BlockId, Slot};
-use ipam_accounting::schedule::{Group, HeldBy, Member, group};
+use ipam_accounting::schedule::{Group, HeldBy, Member, Wait, group};
 use ipam_accounting::{Verdict, judge};
 use rustc_hash::FxHashSet;
 
@@ -106,7 +106,10 @@ impl Planner<'_> {
 
     /// One allocation for the schedule; a leak is remembered.
     pub(super) fn member(&mut self, block: &Block, slot: &Slot) -> Member {
-        let member = self.view.cache.member(block, slot, self.now);
+        let mut member = self.view.cache.member(block, slot, self.now);
+        if member.wait == Wait::Now && self.went_with_many(slot) {
+            member.wait = Wait::Grace;
+        }
         let Some(leak) = member.verdict.leak() else { return member };
         let since = self.ledger.see_leak(self.view, block, slot, leak, member.wait, self.now);
         Member { since, ..member }

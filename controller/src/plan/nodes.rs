@@ -18,6 +18,11 @@ impl Planner<'_> {
         if view.cache.holds.node(name) {
             return;
         }
+        if let Some(since) = self.ledger.departures.with_many(name)
+            && self.now < since + self.policy.limits.grace
+        {
+            return self.ledger.timers.lower(Subject::Node(node), since + self.policy.limits.grace);
+        }
         match self.node_state(node) {
             NodeState::Occupied | NodeState::Waits(None) => return,
             NodeState::Waits(Some(at)) => return self.ledger.timers.lower(Subject::Node(node), at),

@@ -1,0 +1,88 @@
+//! Many nodes that vanish at once (D-90): rather a mistake than a fact, so what was theirs waits for the grace instead of going at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::TimeDelta;
+use ipam_accounting::Evidence as _;
+use ipam_accounting::facts::{Lookup, NodeId};
+use ipam_accounting::inventory::Slot;
+use ipam_accounting::schedule::Time;
+use rustc_hash::FxHashSet;
+
+use super::Planner;
+
+/// Departures within so long count together.
+const WINDOW: TimeDelta = TimeDelta::minutes(10);
+/// Fewer are no mass; nor is half of the nodes or less.
+const NODES: usize = 10;
+
+/// Which nodes that own blocks were seen alive, and which of them went.
+#[derive(Debug, Default)]
+pub struct Departures {
+    alive: BTreeSet<Box<str>>,
+    gone: Vec<(Time, Box<str>)>,
+    /// Nodes that went with many others, and since when.
+    patient: BTreeMap<Box<str>, Time>,
+}
+
+impl Departures {
+    /// A node that is there.
+    fn here(&mut self, name: &str, owns_blocks: bool) {
+        self.patient.remove(name);
+        self.gone.retain(|(_, gone)| **gone != *name);
+        if owns_blocks {
+            self.alive.insert(name.into());
+        } else {
+            self.alive.remove(name);
+        }
+    }
+
+    /// A node that is gone.
+    fn gone(&mut self, name: &str, now: Time) {
+        if let Some(name) = self.alive.take(name) {
+            self.gone.push((now, name));
+        }
+    }
+
+    /// Whether too many went; then those wait.
+    fn look(&mut self, now: Time) {
+        self.gone.retain(|(at, _)| *at > now - WINDOW);
+        let (gone, seen) = (self.gone.len(), self.gone.len() + self.alive.len());
+        if gone >= NODES && gone * 2 > seen {
+            for (at, name) in &self.gone {
+                self.patient.entry(name.clone()).or_insert(*at);
+            }
+        }
+    }
+
+    /// Since when a node that went with many others is gone.
+    pub fn with_many(&self, name: &str) -> Option<Time> {
+        self.patient.get(name).copied()
+    }
+}
+
+impl Planner<'_> {
+    /// Notes which of these nodes are there and which are gone.
+    pub(super) fn departures(&mut self, nodes: &FxHashSet<NodeId>) {
+        let cache = &self.view.cache;
+        let departures = &mut self.ledger.departures;
+        // By name, so that what is told does not depend on numbers.
+        let mut by_name = BTreeMap::new();
+        for node in nodes {
+            by_name.insert(cache.node_text(*node), *node);
+        }
+        for (name, node) in by_name {
+            match cache.node(node) {
+                Lookup::Seen(()) => departures.here(name, cache.owned_blocks(node).next().is_some()),
+                Lookup::Absent => departures.gone(name, self.now),
+                Lookup::Unsure => {}
+            }
+        }
+        departures.look(self.now);
+    }
+
+    /// Whether the node of an allocation went with many others.
+    pub(super) fn went_with_many(&self, slot: &Slot) -> bool {
+        slot.node().is_some_and(|node| self.ledger.departures.with_many(self.view.cache.node_text(node)).is_some())
+    }
+}
