@@ -13,7 +13,7 @@ pub trait Source: Send {
     /// Hands over what waits; answers whether there was anything.
     ///
     /// # Errors
-    /// Nothing that was handed over holds any more.
+    /// Nothing that was handed over holds any more; said ever after.
     fn drain(&mut self, sink: &mut (dyn FnMut(Update) + Send)) -> Result<bool, Anew>;
 
     /// Waits until something is there to be handed over; may be dropped and called again.

@@ -116,7 +116,8 @@ impl Operator {
         self.drain(source)?;
         let policy = self.policy();
         let done = pass(&mut self.view, &mut self.ledger, ipam, look, &policy, now).await;
-        self.drain(source)?;
+        // If it all begins anew, the next step says so: what this one did must be told first.
+        drop(self.drain(source));
         Ok(done)
     }
 

@@ -254,6 +254,7 @@ async fn d_78_a_store_that_was_replaced_begins_everything_anew() {
     plane.replace_etcd().await;
     let anew = followed.until(|_| false).await.expect_err("begins anew");
     assert!(anew.0.contains("went back"), "{anew}");
+    assert_eq!(followed.follower.drain(&mut |_| {}), Err(anew), "and says so ever after");
 }
 
 #[tokio::test]

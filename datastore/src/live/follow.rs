@@ -59,7 +59,8 @@ pub struct Follower {
     /// Came while nobody was ready for it.
     next: Option<Heard>,
     tasks: JoinSet<()>,
-    ended: bool,
+    /// Everything must begin anew: said ever after.
+    over: Option<Anew>,
     trusts: Trusts,
     bad: BTreeMap<(Watched, Name), BadItem>,
     question: watch::Sender<Question>,
@@ -82,7 +83,7 @@ impl Follower {
         }
         tasks.spawn(handles(store.clone(), asked, out));
         let (trusts, bad) = (Trusts { not_if_empty: true, ..Trusts::default() }, BTreeMap::new());
-        Self { heard, next: None, tasks, ended: false, trusts, bad, question, handles: None }
+        Self { heard, next: None, tasks, over: None, trusts, bad, question, handles: None }
     }
 
     /// Hands over what waits; answers whether there was anything.
@@ -92,10 +93,13 @@ impl Follower {
     pub fn drain(&mut self, sink: &mut (dyn FnMut(Update) + Send)) -> Result<bool, Anew> {
         let mut any = false;
         for _ in 0..AT_ONCE {
+            if let Some(anew) = &self.over {
+                return Err(anew.clone());
+            }
             let Some(heard) = self.next.take().or_else(|| self.heard.try_recv().ok()) else { break };
             any = true;
             match heard {
-                Heard::Kind(said) => self.said(said, sink)?,
+                Heard::Kind(said) => self.said(said, sink),
                 // An answer to an older question is none.
                 Heard::Handles((asked, rows, bad)) if asked == self.question.borrow().0 => {
                     self.handles = Some((rows, bad));
@@ -104,21 +108,29 @@ impl Follower {
                 Heard::Handles(_) => {}
             }
         }
-        self.ended |= self.tasks.try_join_next().is_some();
-        if self.ended { Err(Anew("a feed has ended".into())) } else { Ok(any) }
+        if self.tasks.try_join_next().is_some() {
+            self.ended();
+        }
+        self.over.clone().map_or(Ok(any), Err)
+    }
+
+    fn ended(&mut self) {
+        self.over.get_or_insert_with(|| Anew("a feed has ended".into()));
     }
 
     /// Waits until there is something to hand over.
     pub async fn ready(&mut self) {
-        if self.next.is_none() && !self.ended {
+        if self.next.is_none() && self.over.is_none() {
             tokio::select! {
+                // What was said last comes before that nothing is said any more.
+                biased;
                 heard = self.heard.recv() => self.next = heard,
-                _ = self.tasks.join_next() => self.ended = true,
+                _ = self.tasks.join_next() => self.ended(),
             }
         }
     }
 
-    fn said(&mut self, said: Said, sink: &mut (dyn FnMut(Update) + Send)) -> Result<(), Anew> {
+    fn said(&mut self, said: Said, sink: &mut (dyn FnMut(Update) + Send)) {
         match said {
             Said::Update(update) => sink(update),
             Said::Sync(watched, sync) => {
@@ -148,9 +160,8 @@ impl Follower {
                 }
                 sink(Update::Holds(self.holds()));
             }
-            Said::Anew(why) => return Err(Anew(why)),
+            Said::Anew(why) => self.over = Some(Anew(why)),
         }
-        Ok(())
     }
 
     /// Asks which handles are in the blocks that were not understood. A handle is counted before its block is written, so a list
