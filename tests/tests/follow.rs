@@ -187,7 +187,7 @@ async fn gcx_01_d_82_the_datastore_is_ready_only_when_it_says_so() {
     let mut followed = Followed::new(&store, None);
     assert_eq!(followed.closed("there is no cluster information").await, NotReady::NoClusterInformation);
     information(&plane, json!({"datastoreReady": false})).await;
-    assert_eq!(followed.closed("locked").await, NotReady::DatastoreLocked);
+    assert_eq!(followed.closed("the datastore is locked").await, NotReady::DatastoreLocked);
     let (client, path) = (plane.client().await, format!("{V1}/clusterinformations/default"));
     let mut stored: Value = client.request(get(&path)).await.expect("there");
     stored["spec"] = json!({"clusterGUID": "g"});
