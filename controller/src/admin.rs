@@ -65,12 +65,7 @@ impl Status {
                 }
             },
             (None, false) => (false, "not ready: the first pass is not over".into()),
-            (
-                Some(
-                    why @ (NotReady::NotSynced(_) | NotReady::OtherGroup(_) | NotReady::NoClusterInformation | NotReady::ClusterUnclear(_)),
-                ),
-                _,
-            ) => (false, format!("not ready: {why}")),
+            (Some(why), _) if why.unready() => (false, format!("not ready: {why}")),
             (Some(why), _) => (true, format!("ok, but nothing is done: {why}")),
         }
     }

@@ -14,16 +14,25 @@ use ipam_datastore::update::Watched;
 use crate::plan::Leaked;
 use crate::run::pause;
 
-/// Live evidence for the last look. `None`: nothing is fresher than the view.
+/// Live evidence for the last look. `None`, which is what everything answers that does not say otherwise: nothing is fresher than the
+/// view.
 pub trait LastLook: Send + Sync {
     /// The pod of this namespace and name.
-    fn pod(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<PodFacts<String>>>> + Send;
+    fn pod(&self, _namespace: &str, _name: &str) -> impl Future<Output = Option<Lookup<PodFacts<String>>>> + Send {
+        std::future::ready(None)
+    }
     /// The node of this name.
-    fn node(&self, name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send;
+    fn node(&self, _name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send {
+        std::future::ready(None)
+    }
     /// The VM of this namespace and name.
-    fn vm(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send;
+    fn vm(&self, _namespace: &str, _name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send {
+        std::future::ready(None)
+    }
     /// The VM instance of this namespace and name.
-    fn vmi(&self, namespace: &str, name: &str) -> impl Future<Output = Option<Lookup<VmiFacts>>> + Send;
+    fn vmi(&self, _namespace: &str, _name: &str) -> impl Future<Output = Option<Lookup<VmiFacts>>> + Send {
+        std::future::ready(None)
+    }
     /// Ready when no more answers of a kind are waited for; what is not answered by then is unsure.
     fn patience(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
@@ -34,20 +43,7 @@ pub trait LastLook: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unchanging;
 
-impl LastLook for Unchanging {
-    async fn pod(&self, _: &str, _: &str) -> Option<Lookup<PodFacts<String>>> {
-        None
-    }
-    async fn node(&self, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vm(&self, _: &str, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vmi(&self, _: &str, _: &str) -> Option<Lookup<VmiFacts>> {
-        None
-    }
-}
+impl LastLook for Unchanging {}
 
 /// The last look at a live cluster.
 #[derive(Clone, Debug)]

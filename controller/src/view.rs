@@ -32,6 +32,14 @@ pub enum NotReady {
     ConfigInvalid(String),
 }
 
+impl NotReady {
+    /// Whether the process is not ready for it, too: a locked datastore or an invalid configuration is nobody's unreadiness
+    /// (operator.md f).
+    pub fn unready(&self) -> bool {
+        !matches!(self, Self::DatastoreLocked | Self::ConfigInvalid(_))
+    }
+}
+
 /// What a store in memory delivers; all else of a dump is there from the beginning.
 const OF_A_STORE: [Watched; 6] =
     [Watched::Block, Watched::Affinity, Watched::Pool, Watched::Reservation, Watched::Config, Watched::Cluster];

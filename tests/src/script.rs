@@ -31,7 +31,7 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use futures::executor::block_on;
 use ipam::{Clock, Ipam, MemStore};
-use ipam_accounting::facts::{Lookup, PodFacts, VmiFacts};
+use ipam_accounting::facts::{Lookup, PodFacts};
 use ipam_accounting::inventory::Trusts;
 use ipam_accounting::schedule::{Limits, Time};
 use ipam_datastore::Update;
@@ -63,15 +63,6 @@ struct Live {
 impl LastLook for Live {
     async fn pod(&self, namespace: &str, name: &str) -> Option<Lookup<PodFacts<String>>> {
         self.pods.get(&(namespace.into(), name.into())).cloned()
-    }
-    async fn node(&self, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vm(&self, _: &str, _: &str) -> Option<Lookup<()>> {
-        None
-    }
-    async fn vmi(&self, _: &str, _: &str) -> Option<Lookup<VmiFacts>> {
-        None
     }
 }
 

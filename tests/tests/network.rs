@@ -175,8 +175,7 @@ async fn rows_that_a_finalizer_holds_and_kinds_that_are_served_no_more() {
     let held = Table::<HandleKind>::delete(&store, &row).await;
     assert!(matches!(held, Err(StoreError::Refused(_))), "marked, not deleted: {held:?}");
     assert!(read(&store).await.is_some());
-    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipreservations.projectcalico.org";
-    client.request_text(http::Request::delete(crd).body(Vec::new()).expect("a request")).await.expect("deleted");
+    plane.undefine("ipreservations.projectcalico.org").await;
     let listed = || async {
         match Table::<ReservationKind>::list(&store, &(), Freshness::Latest).await {
             Err(StoreError::NotServed(kind)) => Ok(kind),

@@ -23,6 +23,12 @@ fn known<T>(lookup: Lookup<T>) -> Known<T> {
     }
 }
 
+/// Takes over what is known now; answers whether there was something, and whether there is.
+fn replace<T>(old: &mut Known<T>, facts: Lookup<T>) -> (bool, bool) {
+    let was = !matches!(std::mem::replace(old, known(facts)), Known::No);
+    (was, !matches!(old, Known::No))
+}
+
 impl Inventory {
     /// Takes over a pod: seen, gone, or not understood.
     pub fn put_pod(&mut self, namespace: &str, name: &str, facts: Lookup<PodFacts<&str>>) {
@@ -82,28 +88,12 @@ impl Inventory {
 
     /// Takes over a VM: seen, gone, or not understood.
     pub fn put_vm(&mut self, namespace: &str, name: &str, facts: Lookup<()>) {
-        self.put_either(
-            namespace,
-            name,
-            |p| &mut p.vms,
-            |slot| {
-                let was = !matches!(std::mem::replace(&mut slot.vm, known(facts)), Known::No);
-                (was, !matches!(slot.vm, Known::No))
-            },
-        );
+        self.put_either(namespace, name, |p| &mut p.vms, |slot| replace(&mut slot.vm, facts));
     }
 
     /// Takes over a VM instance: seen, gone, or not understood.
     pub fn put_vmi(&mut self, namespace: &str, name: &str, facts: Lookup<VmiFacts>) {
-        self.put_either(
-            namespace,
-            name,
-            |p| &mut p.vmis,
-            |slot| {
-                let was = !matches!(std::mem::replace(&mut slot.vmi, known(facts)), Known::No);
-                (was, !matches!(slot.vmi, Known::No))
-            },
-        );
+        self.put_either(namespace, name, |p| &mut p.vmis, |slot| replace(&mut slot.vmi, facts));
     }
 
     fn put_either(

@@ -25,6 +25,7 @@ use super::kinds::{Decoder, Said, decoded, place};
 use super::store::KubeStore;
 use crate::bad::{BadItem, concerns_handles, holds};
 use crate::update::{Sync, Update, Watched};
+use crate::wire::Wire as _;
 
 /// How much may wait.
 const CAPACITY: usize = 1024;
@@ -250,9 +251,7 @@ async fn handles(store: KubeStore, mut asked: watch::Receiver<Question>, out: mp
 }
 
 async fn in_blocks(store: &KubeStore, blocks: &BTreeSet<BlockCidr>) -> Result<(Vec<Row<HandleKind>>, Vec<BadItem>), StoreError> {
-    use crate::wire::Wire as _;
-    let (kind, plural) = (HandleKind::kind(store.group()), HandleKind::plural(store.group()));
-    let path = format!("/apis/{}/{plural}", store.group().api_version());
+    let kind = HandleKind::kind(store.group());
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
     let take = &mut |object: serde_json::Map<String, Value>| {
         let whole = Value::Object(object.clone());
@@ -262,6 +261,6 @@ async fn in_blocks(store: &KubeStore, blocks: &BTreeSet<BlockCidr>) -> Result<(V
             Err(e) => bad.push(BadItem::new(kind, &whole, &e)),
         }
     };
-    store.each(kind, &path, "", Freshness::Latest, take).await?;
+    store.each(kind, &store.path::<HandleKind>(None), "", Freshness::Latest, take).await?;
     Ok((rows, bad))
 }

@@ -67,7 +67,7 @@ pub(super) struct Decoder {
 /// The objects of one kind. They come and go by name.
 trait Objects: Send {
     /// One is there, with this content.
-    fn put(&mut self, name: &Name, object: Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError>;
+    fn put(&mut self, name: &Name, object: &Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError>;
     /// One is not there any more, or was not understood.
     fn gone(&mut self, name: &Name, why: Option<&FieldError>, out: &mut Vec<Update>);
 }
@@ -91,34 +91,31 @@ impl Decoder {
     }
 
     pub(super) fn told(&mut self, told: Told) -> Vec<Said> {
-        let mut updates = Vec::new();
-        let mut more = Vec::new();
         match told {
-            Told::Put(name, object) => {
-                // Decoding takes the object apart, so what a bad one holds must be kept before.
-                let whole = Value::Object(object.clone());
-                match self.objects.put(&name, object, &mut updates) {
-                    Ok(()) => more.extend(self.good(name)),
-                    Err(e) => {
-                        tracing::warn!(kind = self.kind, name = %name.1, error = %e, "an object is not understood");
-                        self.objects.gone(&name, Some(&e), &mut updates);
-                        self.bad.insert(name.clone());
-                        more.push(Said::Bad(self.watched, name, Some(Box::new(BadItem::new(self.kind, &whole, &e)))));
-                    }
-                }
-            }
+            Told::Put(name, object) => self.put(name, object),
             Told::Gone(name) => {
+                let mut updates = Vec::new();
                 self.objects.gone(&name, None, &mut updates);
-                more.extend(self.good(name));
+                updates.into_iter().map(Said::Update).chain(self.good(name)).collect()
             }
-            Told::Synced => more.push(Said::Sync(self.watched, Sync::Full)),
-            Told::NotServed => more.push(Said::Sync(self.watched, Sync::NotServed)),
-            Told::Behind(why) => more.push(Said::Sync(self.watched, Sync::Behind(why))),
-            Told::WentBack => more.push(Said::Anew(format!("the revision of {} went back: the server's store was replaced", self.watched))),
+            Told::Synced => vec![Said::Sync(self.watched, Sync::Full)],
+            Told::NotServed => vec![Said::Sync(self.watched, Sync::NotServed)],
+            Told::Behind(why) => vec![Said::Sync(self.watched, Sync::Behind(why))],
+            Told::WentBack => vec![Said::Anew(format!("the revision of {} went back: the server's store was replaced", self.watched))],
         }
-        // What a bad object holds is said before the object goes, and after it has come back.
-        let (before, after): (Vec<Said>, Vec<Said>) = more.into_iter().partition(|s| matches!(s, Said::Bad(_, _, Some(_))));
-        before.into_iter().chain(updates.into_iter().map(Said::Update)).chain(after).collect()
+    }
+
+    /// What a bad object holds is said before the object goes, and after it has come back.
+    fn put(&mut self, name: Name, object: Map<String, Value>) -> Vec<Said> {
+        let mut updates = Vec::new();
+        let Err(e) = self.objects.put(&name, &object, &mut updates) else {
+            return updates.into_iter().map(Said::Update).chain(self.good(name)).collect();
+        };
+        tracing::warn!(kind = self.kind, name = %name.1, error = %e, "an object is not understood");
+        self.objects.gone(&name, Some(&e), &mut updates);
+        self.bad.insert(name.clone());
+        let bad = Said::Bad(self.watched, name, Some(Box::new(BadItem::new(self.kind, &Value::Object(object), &e))));
+        std::iter::once(bad).chain(updates.into_iter().map(Said::Update)).collect()
     }
 
     fn good(&mut self, name: Name) -> Option<Said> {
@@ -141,8 +138,8 @@ pub(super) fn decoded<K: Wire>(mut object: Map<String, Value>, group: Group) -> 
 }
 
 impl<K: Wire> Objects for Rows<K> {
-    fn put(&mut self, name: &Name, object: Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
-        let decoded = decoded::<K>(object, self.group)?;
+    fn put(&mut self, name: &Name, object: &Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
+        let decoded = decoded::<K>(object.clone(), self.group)?;
         // Nobody sees a row that is half deleted (D-44); an object may be another one under the same name now.
         if decoded.half_deleted || self.keys.get(name).is_some_and(|key| *key != decoded.row.key) {
             self.gone(name, None, out);
@@ -166,9 +163,9 @@ struct Single<K: Wire> {
 }
 
 impl<K: Wire<Key = ()>> Objects for Single<K> {
-    fn put(&mut self, name: &Name, object: Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
+    fn put(&mut self, name: &Name, object: &Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
         if name.1 == THE_ONE {
-            out.push((self.update)(Ok(Event::Put(decoded::<K>(object, self.group)?.row))));
+            out.push((self.update)(Ok(Event::Put(decoded::<K>(object.clone(), self.group)?.row))));
         }
         Ok(())
     }
@@ -184,9 +181,9 @@ impl<K: Wire<Key = ()>> Objects for Single<K> {
 struct Controllers;
 
 impl Objects for Controllers {
-    fn put(&mut self, name: &Name, object: Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
+    fn put(&mut self, name: &Name, object: &Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
         if name.1 == THE_ONE {
-            let (settings, note) = Settings::read(&object);
+            let (settings, note) = Settings::read(object);
             if let Some(note) = note {
                 tracing::warn!("{note}");
             }
@@ -219,8 +216,8 @@ impl Core {
 }
 
 impl Objects for Core {
-    fn put(&mut self, name: &Name, object: Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
-        let core = CoreObject::deserialize(Value::Object(object)).map_err(|e| FieldError { field: "object".into(), why: e.to_string() })?;
+    fn put(&mut self, name: &Name, object: &Map<String, Value>, out: &mut Vec<Update>) -> Result<(), FieldError> {
+        let core = CoreObject::deserialize(object).map_err(|e| FieldError { field: "object".into(), why: e.to_string() })?;
         out.extend(self.update(name, Lookup::Seen(&core)));
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{Purpose, deleted};
 use super::connection::Connection;
+use super::kinds::decoded;
 use crate::facts::CoreObject;
 use crate::group::Group;
 use crate::wire::{Decoded, Object, Wire, decode, encode};
@@ -64,7 +65,7 @@ impl KubeStore {
         &self.connection
     }
 
-    fn path<K: Wire>(&self, name: Option<&str>) -> String {
+    pub(super) fn path<K: Wire>(&self, name: Option<&str>) -> String {
         let all = format!("/apis/{}/{}", self.group.api_version(), K::plural(self.group));
         name.map_or(all.clone(), |name| format!("{all}/{name}"))
     }
@@ -117,12 +118,9 @@ impl KubeStore {
     async fn rows<K: Wire>(&self, selector: Option<String>, fresh: Freshness, half: bool) -> Result<Vec<Row<K>>, StoreError> {
         let objects: Vec<Map<String, Value>> = self.pages(K::NAME, &self.path::<K>(None), selector, fresh).await?;
         let mut rows: Vec<Row<K>> = Vec::with_capacity(objects.len());
-        for mut object in objects {
-            // Items of a list do not name their kind.
-            object.insert("apiVersion".into(), self.group.api_version().into());
-            object.insert("kind".into(), K::kind(self.group).into());
+        for object in objects {
             let name = object.get("metadata").and_then(|m| m["name"].as_str()).unwrap_or_default().to_owned();
-            match decode::<K>(object, self.group) {
+            match decoded::<K>(object, self.group) {
                 Ok(decoded) if decoded.half_deleted == half => rows.push(decoded.row),
                 Ok(_) => {}
                 Err(e) => tracing::warn!(kind = K::NAME, name, error = %e, "an object is not understood and passed over"),
