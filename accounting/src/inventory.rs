@@ -403,6 +403,11 @@ impl Inventory {
         self.node_slots.get(node.0 as usize).is_some_and(|n| !n.owned.is_empty() || !n.touched.is_empty() || !n.rows.is_empty())
     }
 
+    /// The nodes that blocks, rows or allocations name.
+    pub fn concerned_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..self.node_slots.len() as u32).map(NodeId).filter(|n| self.concerns(*n))
+    }
+
     /// The blocks that a node owns, by CIDR.
     pub fn owned_blocks(&self, node: NodeId) -> impl Iterator<Item = (IpNet, BlockId)> + '_ {
         self.node_slots.get(node.0 as usize).into_iter().flat_map(|n| n.owned.iter().map(|(c, b)| (*c, *b)))

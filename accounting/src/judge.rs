@@ -144,6 +144,19 @@ impl Verdict {
 }
 
 impl Leak {
+    /// As metrics call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Leak::NodeGone => "node_gone",
+            Leak::VmGone => "vm_gone",
+            Leak::PodGone => "pod_gone",
+            Leak::PodFinished(_) => "pod_finished",
+            Leak::PodOtherNode => "pod_other_node",
+            Leak::PodOtherAddress => "pod_other_address",
+            Leak::PodUnscheduled => "pod_unscheduled",
+        }
+    }
+
     /// The reason in words.
     pub fn why(self) -> &'static str {
         match self {

@@ -20,6 +20,7 @@
 //! | [`schedule`] | when a leak may be released: by handle and node |
 //! | [`inventory`] | the compact cache of a whole cluster that answers as evidence |
 
+pub mod explain;
 pub mod facts;
 pub mod inventory;
 pub mod judge;

@@ -86,6 +86,8 @@ pub enum HeldBy {
     Unknown,
     /// An object that was not understood may belong to the handle (D-38).
     BadObject,
+    /// Somebody said that an address of the handle must not be released (operator.md d).
+    OptedOut,
 }
 
 impl HeldBy {
@@ -95,6 +97,7 @@ impl HeldBy {
             HeldBy::InUse => "another address of the same handle is in use (all or none)",
             HeldBy::Unknown => "of another address of the same handle it cannot be told whether it is in use (all or none)",
             HeldBy::BadObject => "an object that was not understood may belong to the same handle",
+            HeldBy::OptedOut => "somebody said that this address, or another one of the same handle, must not be released",
         }
     }
 }

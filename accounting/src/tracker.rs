@@ -220,6 +220,25 @@ impl Tracker {
         size(cidr).saturating_sub(taken.count_in(cidr))
     }
 
+    /// How many blocks of this prefix length could still be claimed in a pool: they overlap no block, and are not wholly reserved.
+    pub fn blocks_unclaimed(&self, pool: PoolId, prefix: u8) -> u128 {
+        let Some(cidr) = self.pools.get(pool.0 as usize).and_then(Option::as_ref).and_then(|p| p.cidr) else { return 0 };
+        if prefix < cidr.prefix_len() || prefix > cidr.max_prefix_len() {
+            return 0;
+        }
+        let one = 1_u128.checked_shl(u32::from(cidr.max_prefix_len() - prefix)).unwrap_or(u128::MAX);
+        let around = |net: IpNet| IpNet::new(net.network(), prefix.min(net.prefix_len())).map_or(net, |n| n.trunc());
+        let blocks = self.blocks.keys().filter(|b| crate::set::overlap(**b, cidr)).map(|b| around(*b));
+        // Of a reserved span the part that is made of whole blocks.
+        let whole = self.reserved_for(Some(pool)).within(cidr).filter_map(|(first, last)| {
+            let start = first.checked_next_multiple_of(one)?;
+            let end = (last.checked_add(1)? / one).checked_mul(one)?;
+            (start < end).then(|| (start, end - 1))
+        });
+        let taken: Ranges = whole.flat_map(|(first, last)| to_nets(cidr, first, last)).chain(blocks).collect();
+        (size(cidr) / one).saturating_sub(taken.count_in(cidr) / one)
+    }
+
     fn new_pool(&mut self, name: &str) -> PoolId {
         let free = self.pools.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {

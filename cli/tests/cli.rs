@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use ipam_datastore::dump::save;
 use ipam_datastore::text::time;
-use ipam_operator::run::Wishes;
+use ipam_operator::config::OperatorConfig;
 use ipam_operator::session::Session;
 
 fn repo(path: &str) -> PathBuf {
@@ -58,7 +58,7 @@ fn chk_20_a_dump_without_faults_exits_0_and_one_that_cannot_be_read_1() {
     // What the operator leaves behind, with the faults and the held address taken out by hand.
     let clean = tempfile::NamedTempFile::new().expect("a file");
     let list: serde_json::Value = {
-        let mut session = Session::load(&[repo(V1)], &[], &Wishes::default(), &mut |_| {}).expect("loads");
+        let mut session = Session::load(&[repo(V1)], &[], &OperatorConfig::default(), &mut |_| {}).expect("loads");
         session.fast_forward(time(NOW[1]).expect("a time"));
         save(&session.dump, clean.path()).expect("saves");
         yaml_serde::from_str(&std::fs::read_to_string(clean.path()).expect("there")).expect("YAML")

@@ -7,7 +7,7 @@ use ipam::model::Config;
 use ipam_datastore::Update;
 use ipam_metrics::Page;
 use ipam_operator::ledger::Ledger;
-use ipam_operator::plan::{Mode, Policy, plan};
+use ipam_operator::plan::{Now, Policy, plan};
 use ipam_operator::report::report;
 use ipam_tests::synthetic::{BLOCK, block, now, view};
 
@@ -18,7 +18,7 @@ fn main() {
 }
 
 fn policy() -> Policy {
-    Policy { mode: Mode::Enforce, limits: Default::default(), brake: Default::default() }
+    Policy::default()
 }
 
 /// Everything marked, scanned and planned, nothing due.
@@ -28,7 +28,7 @@ fn scan_and_plan(bencher: Bencher<'_, '_>, n: u32) {
     bencher.counter(ItemsCount::new(n)).bench_local(|| {
         view.cache.mark_all();
         let dirty = view.take_dirty();
-        black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+        black_box(plan(&view, &mut ledger, dirty, Now::both(now()), &policy(), &Config::default()))
     });
 }
 
@@ -42,7 +42,7 @@ fn scan_and_plan_leaky(bencher: Bencher<'_, '_>, n: u32) {
     bencher.counter(ItemsCount::new(n)).bench_local(|| {
         view.cache.mark_all();
         let dirty = view.take_dirty();
-        black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+        black_box(plan(&view, &mut ledger, dirty, Now::both(now()), &policy(), &Config::default()))
     });
 }
 
@@ -51,7 +51,7 @@ fn scan_and_plan_leaky(bencher: Bencher<'_, '_>, n: u32) {
 fn one_block_pass(bencher: Bencher<'_, '_>, n: u32) {
     let (mut view, mut ledger, mut seq) = (view(n), Ledger::default(), 2);
     let dirty = view.take_dirty();
-    plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default());
+    plan(&view, &mut ledger, dirty, Now::both(now()), &policy(), &Config::default());
     bencher
         .with_inputs(|| {
             seq += 1;
@@ -60,7 +60,7 @@ fn one_block_pass(bencher: Bencher<'_, '_>, n: u32) {
         .bench_local_values(|update| {
             view.apply(&update);
             let dirty = view.take_dirty();
-            black_box(plan(&view, &mut ledger, dirty, now(), &policy(), &Config::default()))
+            black_box(plan(&view, &mut ledger, dirty, Now::both(now()), &policy(), &Config::default()))
         });
 }
 

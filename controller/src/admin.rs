@@ -1,87 +1,49 @@
-//! HTTP: metrics and probes. GET only.
+//! HTTP: metrics and probes; on a port of its own what a person asks. GET only.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use chrono::TimeDelta;
-use ipam::{Clock, SystemClock};
-use ipam_accounting::schedule::Time;
 use ipam_metrics::Page;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
-use crate::plan::Counted;
-use crate::view::NotReady;
+use crate::status::Status;
 
-/// A loop that has not beaten for this long is dead.
-const SILENCE: TimeDelta = TimeDelta::seconds(120);
+/// How long the loop may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
-struct Inner {
-    beat: Option<Time>,
-    passed: bool,
-    not_ready: Option<NotReady>,
-    braked: Option<Counted>,
+/// Metrics and probes.
+pub fn probes(page: Page, status: Status) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/livez", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state((page, status))
 }
 
-/// What the loop says of itself. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
-    inner: Arc<Mutex<Inner>>,
-}
-
-impl Status {
-    /// The loop is alive.
-    pub fn beat(&self, now: Time) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).beat = Some(now);
-    }
-
-    /// What the last pass said.
-    pub fn set(&self, not_ready: Option<NotReady>, braked: Option<Counted>) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.passed = true;
-        inner.not_ready = not_ready;
-        inner.braked = braked;
-    }
-
-    /// Liveness: the loop has beaten lately, or has not begun yet.
-    pub fn alive(&self, now: Time) -> bool {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).beat.is_none_or(|b| now - b < SILENCE)
-    }
-
-    /// Readiness and a line of why (operator.md f): a locked datastore or an invalid configuration is nobody's
-    /// unreadiness.
-    pub fn ready(&self) -> (bool, String) {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match (&inner.not_ready, inner.passed) {
-            (None, true) => match inner.braked {
-                None => (true, "ok".into()),
-                Some(Counted { due, total, released }) => {
-                    let counts = format!("{due} of {total} are due, {released} were released lately");
-                    (true, format!("ok, but the brake is engaged: of addresses of pods and VMs {counts}"))
-                }
-            },
-            (None, false) => (false, "not ready: the first pass is not over".into()),
-            (Some(why), _) if why.unready() => (false, format!("not ready: {why}")),
-            (Some(why), _) => (true, format!("ok, but nothing is done: {why}")),
-        }
-    }
+/// What a person asks.
+pub fn admin(status: Status) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/explain", get(explain))
+        .route("/status", get(async |State(status): State<Status>| json(&status.json())))
+        .route("/config", get(async |State(status): State<Status>| json(&status.report().unwrap_or_default().config)))
+        .with_state(status)
 }
 
 /// Serves until the listener fails.
 ///
 /// # Errors
 /// The listener failed.
-pub async fn serve(listener: TcpListener, page: Page, status: Status) -> std::io::Result<()> {
-    let app = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
-        .route("/livez", get(healthz))
-        .route("/readyz", get(readyz))
-        .with_state((page, status));
+pub async fn serve(listener: TcpListener, app: Router) -> std::io::Result<()> {
     axum::serve(listener, app).await
 }
 
@@ -90,15 +52,38 @@ async fn metrics(State((page, _)): State<(Page, Status)>) -> Response {
 }
 
 async fn healthz(State((_, status)): State<(Page, Status)>) -> Response {
-    if status.alive(SystemClock.now()) {
-        "ok\n".into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the loop stands still\n").into_response()
-    }
+    if status.alive() { "ok\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, "the loop stands still\n").into_response() }
 }
 
 async fn readyz(State((_, status)): State<(Page, Status)>) -> Response {
     let (ready, why) = status.ready();
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, format!("{why}\n")).into_response()
+    (code, why).into_response()
+}
+
+async fn index() -> Response {
+    "/explain?ip=ADDRESS  why an address is what it is\n/status  conditions, brake, what is due\n/config  the configuration in force\n".into_response()
+}
+
+/// A query that names an address.
+#[derive(Deserialize)]
+struct About {
+    ip: String,
+}
+
+async fn explain(State(status): State<Status>, Query(about): Query<About>) -> Response {
+    let Ok(ip) = about.ip.parse::<IpAddr>() else { return (StatusCode::BAD_REQUEST, "ip is no address\n").into_response() };
+    match timeout(PATIENCE, status.explain(ip)).await {
+        Ok(Some(answer)) => json(&answer),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
+    }
+}
+
+fn json(value: &Value) -> Response {
+    let text = format!("{value:#}\n");
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    // Names of pods are whatever somebody called them.
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'"));
+    response
 }

@@ -1,12 +1,15 @@
-//! The command line.
+//! The command line. The flags of the configuration are made from its list of keys.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use ipam_datastore::Group;
+use chrono::{DateTime, Utc};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipam_datastore::dump::Kinds;
-use ipam_datastore::text::{duration, time};
+use ipam_datastore::text::time;
+
+use crate::config::Given;
+use crate::config::keys::{KEYS, Kind};
 
 /// Finds leaked addresses, cold addresses and idle blocks, and gives them back safely.
 #[derive(Debug, Parser)]
@@ -14,23 +17,16 @@ use ipam_datastore::text::{duration, time};
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: What,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum What {
     /// Runs the operator.
     Run(Box<Run>),
-}
-
-/// Mode of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ModeArg {
-    /// Decides and acts.
-    Enforce,
-    /// Decides and shows each decision once; writes nothing.
-    Audit,
+    /// Shows the configuration that a run would obey, and where each value is from.
+    Config(Box<Show>),
 }
 
 /// Form of the output of a fast-forward.
@@ -42,13 +38,44 @@ pub enum Output {
     Json,
 }
 
-/// Arguments of `run`.
-#[derive(Debug, Args)]
-pub struct Run {
-    /// Works on dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["kubeconfig", "context", "api_group"])]
-    pub load: Vec<PathBuf>,
+/// Form of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A table.
+    Table,
+    /// A YAML list.
+    Yaml,
+    /// A JSON list.
+    Json,
+}
 
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub struct Sources {
+    /// The configuration file. It is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "IPAM_OPERATOR_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// What flags say.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+impl Sources {
+    /// Everything that was said outside of the file.
+    pub fn given(&self) -> Given {
+        Given { flags: self.flags.0.clone(), variables: std::env::vars().collect() }
+    }
+
+    /// The file, if one was named.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.config.clone().filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub struct Where {
     /// Kubeconfig of the cluster. Default: KUBECONFIG, ~/.kube/config, or the pod's own account.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -56,43 +83,46 @@ pub struct Run {
     /// Context of the kubeconfig. Default: its current one.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+}
 
-    /// API group of the cluster's IPAM objects: projectcalico.org/v3 or crd.projectcalico.org/v1. Default: asked of the cluster.
-    #[arg(long, value_name = "GROUP", env = "CALICO_API_GROUP", value_parser = Group::named)]
-    pub api_group: Option<Group>,
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Where it comes from.
+    #[command(flatten)]
+    pub sources: Sources,
+
+    /// Which cluster; asked only if one of these is given.
+    #[command(flatten)]
+    pub cluster: Where,
+
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    pub output: Form,
+
+    /// Shows what a file may hold instead, as a JSON schema.
+    #[arg(long)]
+    pub schema: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Works on dumps of `kubectl get -o yaml` (or JSON) instead of a cluster; `-` is standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["kubeconfig", "context"])]
+    pub load: Vec<PathBuf>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: Where,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub sources: Sources,
 
     /// Writes the dump as it is at the end.
     #[arg(long, value_name = "FILE", requires = "load")]
     pub save: Option<PathBuf>,
-
-    /// Whether to act or only to show.
-    #[arg(long, value_enum, default_value_t = ModeArg::Enforce)]
-    pub mode: ModeArg,
-
-    /// How long an address must be leaked before it is given back; 0 switches that off. Default: what the
-    /// KubeControllersConfiguration says, else 15m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub leak_grace_period: Option<TimeDelta>,
-
-    /// Shortest such time for addresses of VMs.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
-    pub vm_grace_period: TimeDelta,
-
-    /// Share of the addresses of pods and VMs above which nothing of them is released; 1: there is no such limit.
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.5")]
-    pub brake_max_share: f64,
-
-    /// So many addresses must be concerned for that.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000), default_value = "100")]
-    pub brake_min_addresses: u64,
-
-    /// Releases of so long before count too.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
-    pub brake_window: TimeDelta,
-
-    /// Where metrics and probes are served.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9094")]
-    pub listen: String,
 
     /// What time it is at the start (RFC 3339). Default: the system's time.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "load")]
@@ -112,6 +142,38 @@ pub struct Run {
     pub output: Output,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|share| (0.01..=1.0).contains(share)).ok_or_else(|| format!("{text:?} is not from 0.01 to 1"))
+/// What the flags of the configuration say, by key.
+#[derive(Clone, Debug, Default)]
+pub struct Flags(BTreeMap<&'static str, String>);
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        KEYS.iter().fold(command, |command, key| {
+            let Some(flag) = key.flag else { return command };
+            let variable = key.variable().unwrap_or_default();
+            let default = if key.default == "null" { String::new() } else { format!(" Default: {}.", key.default) };
+            let help = format!("{} ({}){default} [key: {}] [env: {variable}]", key.help, key.kind.allowed(), key.path);
+            let arg = Arg::new(key.path).long(flag).help(help).help_heading("Configuration");
+            command.arg(match key.kind {
+                Kind::Flag => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("true|false"),
+                _ => arg.value_name("VALUE"),
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let said = |path: &'static str| Some((path, matches.get_one::<String>(path)?.clone()));
+        Ok(Self(KEYS.iter().filter(|k| k.flag.is_some()).filter_map(|k| said(k.path)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }

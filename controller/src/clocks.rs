@@ -1,10 +1,19 @@
-//! Clocks that can be moved.
+//! Clocks: ones that can be moved, and one that never jumps.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use chrono::TimeDelta;
 use ipam::{Clock, SystemClock};
 use ipam_accounting::schedule::Time;
+
+use crate::plan::Now;
+
+/// Both times that a run needs.
+pub trait Clocks: Send + Sync {
+    /// What both say.
+    fn both(&self) -> Now;
+}
 
 /// A clock that stands still until it is told.
 #[derive(Debug)]
@@ -28,19 +37,54 @@ impl Clock for SimClock {
     }
 }
 
-/// The system's clock, moved by a fixed amount.
-#[derive(Clone, Copy, Debug)]
-pub struct MovedClock(TimeDelta);
-
-impl MovedClock {
-    /// Shows `start` now, and runs on from there.
-    pub fn starting_at(start: Option<Time>) -> Self {
-        Self(start.map_or(TimeDelta::zero(), |s| s - SystemClock.now()))
+impl Clocks for Arc<SimClock> {
+    fn both(&self) -> Now {
+        Now::both(self.now())
     }
 }
 
-impl Clock for MovedClock {
+/// A steady and a wall clock of a test, each set by itself.
+#[derive(Debug)]
+pub struct TwoClocks {
+    /// Never jumps in the real world.
+    pub steady: Arc<SimClock>,
+    /// May jump.
+    pub wall: Arc<SimClock>,
+}
+
+impl Clocks for TwoClocks {
+    fn both(&self) -> Now {
+        Now { steady: self.steady.now(), wall: self.wall.now() }
+    }
+}
+
+/// The system's clocks, moved by a fixed amount. The steady one begins with the wall clock and runs on by itself (D-93).
+#[derive(Clone, Copy, Debug)]
+pub struct RealClocks {
+    started: Time,
+    since: Instant,
+    moved: TimeDelta,
+}
+
+impl RealClocks {
+    /// Shows `start` now, else the system's time, and runs on from there.
+    #[expect(clippy::disallowed_methods, reason = "the one door to the clock that never jumps")]
+    pub fn starting_at(start: Option<Time>) -> Self {
+        let now = SystemClock.now();
+        let moved = start.map_or(TimeDelta::zero(), |s| s - now);
+        Self { started: now + moved, since: Instant::now(), moved }
+    }
+}
+
+impl Clocks for RealClocks {
+    fn both(&self) -> Now {
+        let steady = self.started + TimeDelta::from_std(self.since.elapsed()).unwrap_or(TimeDelta::MAX);
+        Now { steady, wall: SystemClock.now() + self.moved }
+    }
+}
+
+impl Clock for RealClocks {
     fn now(&self) -> Time {
-        SystemClock.now() + self.0
+        self.both().wall
     }
 }

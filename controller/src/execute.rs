@@ -15,6 +15,73 @@ use crate::look::{Fresh, LastLook};
 use crate::plan::{Action, Leaked};
 use crate::view::View;
 
+/// How the executor is watched and stopped.
+pub trait Pulse: Sync {
+    /// It is alive.
+    fn beat(&self) {}
+    /// Whether another action may begin: nobody wants us to stop, and we lead.
+    fn go_on(&self) -> bool {
+        true
+    }
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Pulse for Unwatched {}
+
+/// Why the last look, or the store, left something as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It, or another address of its handle, is in use.
+    InUse,
+    /// Of it, or of another address of its handle, it cannot be told.
+    Unknown,
+    /// It is another allocation now.
+    Stale,
+    /// Its row has changed.
+    Conflict,
+    /// Somebody has just said that it must stay.
+    OptedOut,
+    /// We do not lead any more, or are about to stop.
+    NotLeader,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::InUse, Self::Unknown, Self::Stale, Self::Conflict, Self::OptedOut, Self::NotLeader];
+
+    /// As metrics call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Refusal::InUse => "in_use",
+            Refusal::Unknown => "unknown",
+            Refusal::Stale => "stale",
+            Refusal::Conflict => "conflict",
+            Refusal::OptedOut => "opted_out",
+            Refusal::NotLeader => "not_leader",
+        }
+    }
+
+    /// Whether somebody may want to know: the others only say that something has changed, which the feed tells too.
+    pub fn by_the_last_look(self) -> bool {
+        matches!(self, Refusal::InUse | Refusal::Unknown | Refusal::OptedOut)
+    }
+
+    /// In words.
+    pub fn why(self) -> &'static str {
+        match self {
+            Refusal::InUse => "the last look found it, or another address of its handle, in use",
+            Refusal::Unknown => "the last look could not tell whether it, or another address of its handle, is in use",
+            Refusal::Stale => "it is another allocation now",
+            Refusal::Conflict => "its row has changed",
+            Refusal::OptedOut => "the last look found that its node must keep it",
+            Refusal::NotLeader => "this one does not lead any more, or is about to stop",
+        }
+    }
+}
+
 /// What became of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -22,21 +89,12 @@ pub enum Done {
     Done(Vec<IpAddr>),
     /// There was nothing to do any more.
     Gone,
-    /// It has changed since: the feed will tell.
-    Stale,
-    /// The last look said no.
-    Refused(&'static str),
+    /// It was left as it is; what has changed the feed will tell.
+    Refused(Refusal),
     /// It could not be done.
     Failed(String),
     /// It may have been done.
     Unknown(String),
-}
-
-impl Done {
-    /// Whether the store was changed, for certain.
-    pub fn worked(&self) -> bool {
-        matches!(self, Done::Done(_))
-    }
 }
 
 /// An action, or one address of one, with what became of it.
@@ -46,29 +104,57 @@ pub struct Result {
     pub action: Action,
     /// What became of it.
     pub done: Done,
+    /// What the last look saw.
+    pub evidence: String,
 }
 
-/// Does what a plan says, in its order; all releases together, so that each block is written once.
+/// So many addresses are looked at and released together: often enough that nobody waits long who wants us to stop.
+const TOGETHER: usize = 128;
+
+/// Does what a plan says, in its order; releases many together, so that each block is written once.
 pub async fn execute<S: Datastore, C: Clock>(
     actions: &[Action],
     view: &View,
     ipam: &Ipam<S, C>,
     look: &impl LastLook,
     config: &Config,
+    pulse: &impl Pulse,
 ) -> Vec<Result> {
     let handles: Vec<&Vec<Leaked>> =
         actions.iter().filter_map(|a| if let Action::Release(members) = a { Some(members) } else { None }).collect();
-    let mut results = if handles.is_empty() { Vec::new() } else { release(&handles, view, ipam, look).await };
+    let mut results = Vec::new();
+    let mut rest = &handles[..];
+    while !rest.is_empty() {
+        let (mut some, mut addresses) = (0, 0);
+        while some < rest.len() && addresses < TOGETHER {
+            addresses += rest[some].len();
+            some += 1;
+        }
+        let (chunk, later) = rest.split_at(some);
+        rest = later;
+        pulse.beat();
+        if pulse.go_on() {
+            results.extend(release(chunk, view, ipam, look).await);
+        } else {
+            results.extend(chunk.iter().flat_map(|h| h.iter()).map(|m| one(m, Done::Refused(Refusal::NotLeader), String::new())));
+        }
+    }
     for action in actions {
+        pulse.beat();
         let done = match action {
             Action::Release(_) => continue,
+            _ if !pulse.go_on() => Done::Refused(Refusal::NotLeader),
             Action::CollectCold(block) => collect(ipam, *block, config).await,
             Action::ReleaseBlock { node, block, seq, .. } => give_back(ipam, node, *block, *seq).await,
             Action::ReleaseHost(node) => release_host(ipam, node).await,
         };
-        results.push(Result { action: action.clone(), done });
+        results.push(Result { action: action.clone(), done, evidence: String::new() });
     }
     results
+}
+
+fn one(leaked: &Leaked, done: Done, evidence: String) -> Result {
+    Result { action: Action::Release(vec![leaked.clone()]), done, evidence }
 }
 
 async fn release<S: Datastore, C: Clock>(handles: &[&Vec<Leaked>], view: &View, ipam: &Ipam<S, C>, look: &impl LastLook) -> Vec<Result> {
@@ -76,14 +162,9 @@ async fn release<S: Datastore, C: Clock>(handles: &[&Vec<Leaked>], view: &View, 
     let mut results = Vec::new();
     let mut confirmed: Vec<&Leaked> = Vec::new();
     for members in handles {
-        if members.iter().all(|m| fresh.confirms(m)) {
-            confirmed.extend(members.iter());
-        } else {
-            let refused = |m: &Leaked| Result {
-                action: Action::Release(vec![m.clone()]),
-                done: Done::Refused("the last look found it, or another address of its handle, in use"),
-            };
-            results.extend(members.iter().map(refused));
+        match members.iter().find_map(|m| fresh.refuses(m)) {
+            None => confirmed.extend(members.iter()),
+            Some(why) => results.extend(members.iter().map(|m| one(m, Done::Refused(why), fresh.evidence(m)))),
         }
     }
     let exact: Vec<Release> = confirmed.iter().map(|m| Release::exact(m.ip, m.handle.as_deref(), m.seq, Some(m.block))).collect();
@@ -94,12 +175,12 @@ async fn release<S: Datastore, C: Clock>(handles: &[&Vec<Leaked>], view: &View, 
             Ok(outcomes) => match outcomes.get(&m.ip) {
                 Some(Outcome::Released) => Done::Done(vec![m.ip]),
                 Some(Outcome::AlreadyFree) | None => Done::Gone,
-                Some(Outcome::Stale(_)) => Done::Stale,
+                Some(Outcome::Stale(_)) => Done::Refused(Refusal::Stale),
                 Some(Outcome::Failed(why)) => Done::Failed(why.clone()),
                 Some(Outcome::Unknown(why)) => Done::Unknown(why.clone()),
             },
         };
-        results.push(Result { action: Action::Release(vec![m.clone()]), done });
+        results.push(one(m, done, fresh.evidence(m)));
     }
     results
 }
@@ -118,7 +199,7 @@ async fn give_back<S: Datastore, C: Clock>(ipam: &Ipam<S, C>, node: &str, block:
     match ipam.release_block_affinity(&Owner::Host(node.into()), block, conditions).await {
         Ok(GaveBack::Block | GaveBack::Ownership | GaveBack::Row) => Done::Done(Vec::new()),
         Ok(GaveBack::Nothing | GaveBack::NotOurs) => Done::Gone,
-        Err(GiveBackError::NotEmpty | GiveBackError::Stale) => Done::Stale,
+        Err(GiveBackError::NotEmpty | GiveBackError::Stale) => Done::Refused(Refusal::Conflict),
         Err(e) if e.unknown() => Done::Unknown(chain(&e)),
         Err(e) => Done::Failed(chain(&e)),
     }
@@ -128,7 +209,7 @@ async fn release_host<S: Datastore, C: Clock>(ipam: &Ipam<S, C>, node: &str) -> 
     match ipam.release_host(node, true).await {
         Ok(report) if report.complete() => Done::Done(Vec::new()),
         Ok(report) => match report.blocks.into_iter().find_map(|(cidr, done)| Some((cidr, done.err()?))) {
-            Some((_, GiveBackError::NotEmpty | GiveBackError::Stale)) | None => Done::Stale,
+            Some((_, GiveBackError::NotEmpty | GiveBackError::Stale)) | None => Done::Refused(Refusal::Conflict),
             Some((cidr, e)) => Done::Failed(format!("{cidr}: {}", chain(&e))),
         },
         Err(e) => Done::Failed(chain(&e)),

@@ -1,12 +1,17 @@
 //! Where updates come from: a store in memory, or a cluster.
 
+use chrono::TimeDelta;
 use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt, select_all};
 use ipam::MemStore;
+use ipam::audit::BadObject;
 use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, PoolKind, ReservationKind};
 use ipam::store::Watch;
 use ipam_datastore::Update;
+use ipam_datastore::live::traffic::BUCKETS;
 use ipam_datastore::live::{Anew, Follower};
+use ipam_metrics::Samples;
+use ipam_metrics::further as series;
 
 /// A source of updates.
 pub trait Source: Send {
@@ -18,6 +23,26 @@ pub trait Source: Send {
 
     /// Waits until something is there to be handed over; may be dropped and called again.
     fn ready(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// The server's clock minus ours.
+    fn skew(&self) -> Option<TimeDelta> {
+        None
+    }
+
+    /// Objects that were not understood.
+    fn bad(&self) -> Vec<BadObject> {
+        Vec::new()
+    }
+
+    /// How many changes wait, and how many may.
+    fn queue(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    /// What it counts.
+    fn samples(&self) -> Samples {
+        Samples::default()
+    }
 }
 
 impl Source for Follower {
@@ -28,6 +53,71 @@ impl Source for Follower {
     async fn ready(&mut self) {
         self.ready().await;
     }
+
+    fn skew(&self) -> Option<TimeDelta> {
+        self.numbers().skew()
+    }
+
+    fn bad(&self) -> Vec<BadObject> {
+        self.bad()
+    }
+
+    fn queue(&self) -> (usize, usize) {
+        self.queue()
+    }
+
+    fn samples(&self) -> Samples {
+        let (numbers, mut out) = (self.numbers(), Samples::default());
+        for ((verb, kind, code), n) in &numbers.requests {
+            out.count(&series::REQUESTS, &[verb, &plural(kind), code], *n);
+        }
+        for (verb, d) in &numbers.durations {
+            out.histogram(&series::REQUEST_SECONDS, &[verb], &BUCKETS, &d.counts, d.count, d.sum);
+        }
+        for ((kind, reason), n) in &numbers.relists {
+            out.count(&series::RELISTS, &[word(kind), reason.word()], *n);
+        }
+        for (kind, at) in &numbers.told {
+            out.set(&series::LAST_EVENT, &[word(kind)], at.timestamp() as f64);
+        }
+        let (depth, capacity) = self.queue();
+        out.count(&series::QUEUE, &[], depth as u64);
+        out.count(&series::QUEUE_CAPACITY, &[], capacity as u64);
+        out
+    }
+}
+
+/// The kind as [`Watched`](ipam_datastore::update::Watched) calls it.
+fn word(kind: &str) -> &'static str {
+    match kind {
+        "IPAMBlock" => "block",
+        "BlockAffinity" => "affinity",
+        "IPAMHandle" => "handle",
+        "IPPool" => "pool",
+        "IPReservation" => "reservation",
+        "ClusterInformation" => "cluster",
+        "KubeControllersConfiguration" => "settings",
+        "Pod" => "pod",
+        "Node" => "node",
+        "Namespace" => "namespace",
+        "VirtualMachine" => "vm",
+        "VirtualMachineInstance" => "vmi",
+        _ => "config",
+    }
+}
+
+/// How many objects of each kind were not understood.
+pub(crate) fn bad_by_kind(bad: &[BadObject]) -> std::collections::BTreeMap<&'static str, u64> {
+    let mut counts = std::collections::BTreeMap::new();
+    for object in bad {
+        *counts.entry(word(object.object.split('/').next().unwrap_or_default())).or_default() += 1;
+    }
+    counts
+}
+
+/// The resource of a kind.
+fn plural(kind: &str) -> String {
+    if kind == "BlockAffinity" { "blockaffinities".into() } else { format!("{}s", kind.to_lowercase()) }
 }
 
 /// Follows a store in memory.

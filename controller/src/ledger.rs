@@ -5,13 +5,13 @@ use std::hash::BuildHasher;
 
 use chrono::TimeDelta;
 use ipam_accounting::facts::NodeId;
-use ipam_accounting::inventory::{Block, Slot};
+use ipam_accounting::inventory::{Block, Slot, UNKNOWN_NODE};
 use ipam_accounting::judge::Leak;
 use ipam_accounting::schedule::{HeldBy, Time, Wait};
 use ipnet::IpNet;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::plan::{Brake, Departures};
+use crate::plan::{Brake, Bucket, Departures};
 use crate::view::View;
 
 /// A leak that was seen.
@@ -119,12 +119,29 @@ pub struct Ledger {
     acted: FxHashMap<IpNet, Acted>,
     attempts: FxHashMap<IpNet, u32>,
     shown: FxHashSet<Shown>,
+    /// Of the rate.
+    pub bucket: Bucket,
     /// Of the brake.
     pub brake: Brake,
     /// Nodes that came and went.
     pub departures: Departures,
     /// Addresses given back, by pool and node.
     pub reclaimed: BTreeMap<(String, String), u64>,
+    /// What was done since the start.
+    pub done: Totals,
+}
+
+/// What was done since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Addresses given back, by pool and reason.
+    pub by_reason: BTreeMap<(String, &'static str), u64>,
+    /// Cooled addresses that were freed, by pool.
+    pub collected: BTreeMap<String, u64>,
+    /// Blocks given back, by pool.
+    pub blocks_freed: BTreeMap<String, u64>,
+    /// Departed nodes cleaned up.
+    pub nodes_cleaned: u64,
 }
 
 fn identity(view: &View, slot: &Slot) -> u64 {
@@ -142,6 +159,16 @@ impl Ledger {
         let (since, held) = known.map_or((now, None), |e| (e.since, e.held));
         entries.insert(slot.ordinal, LeakEntry { seq: slot.seq, identity, since, leak, wait, held });
         since
+    }
+
+    /// A leak that is remembered.
+    pub fn leak(&self, block: IpNet, ordinal: u16) -> Option<&LeakEntry> {
+        self.leaks.get(&block)?.get(&ordinal)
+    }
+
+    /// Forgets what was shown in audit mode.
+    pub fn forget_shown(&mut self) {
+        self.shown.clear();
     }
 
     /// Remembers why a leak stays.
@@ -214,6 +241,10 @@ impl Ledger {
     /// Drops the counters of pools and nodes that are gone.
     pub fn keep_counters(&mut self, keep: impl Fn(&str, &str) -> bool) {
         self.reclaimed.retain(|(pool, node), _| keep(pool, node));
+        let there = |pool: &str| keep(pool, UNKNOWN_NODE);
+        self.done.by_reason.retain(|(pool, _), _| there(pool));
+        self.done.collected.retain(|pool, _| there(pool));
+        self.done.blocks_freed.retain(|pool, _| there(pool));
     }
 }
 

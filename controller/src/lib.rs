@@ -15,16 +15,25 @@
 //! | [`run`] | the loop in real time |
 //! | [`session`] | over a dump, also with a clock that jumps |
 //! | [`live`] | over a live cluster |
-//! | [`report`], [`timeline`] | what is told: gauges, and what happened |
-//! | [`admin`] | HTTP |
-//! | [`clocks`] | clocks that can be moved |
+//! | [`upkeep`] | rows held against the blocks |
+//! | [`leadership`] | which of several replicas acts |
+//! | [`report`], [`gauges`], [`timeline`], [`explain`](mod@explain) | what is told: gauges, what happened, why |
+//! | [`told`], [`events`], [`send`](mod@send) | the log, Kubernetes events, what a process counts |
+//! | [`status`], [`admin`], [`serve`] | conditions and probes, HTTP |
+//! | [`clocks`] | clocks: one that never jumps, and ones that can be moved |
+//! | [`config`] | the configuration |
 //! | [`args`] | the command line |
 
 pub mod admin;
 pub mod args;
 pub mod clocks;
+pub mod config;
+pub mod events;
 pub mod execute;
+pub mod explain;
 pub mod feed;
+pub mod gauges;
+pub mod leadership;
 pub mod ledger;
 pub mod live;
 pub mod look;
@@ -32,6 +41,11 @@ pub mod pass;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod send;
+pub mod serve;
 pub mod session;
+pub mod status;
 pub mod timeline;
+pub mod told;
+pub mod upkeep;
 pub mod view;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use ipam_accounting::facts::{Class, Lookup, NodeId, PodFacts, PodId, VmId, VmiFacts};
-use ipam_accounting::{Evidence, Inventory, judge};
+use ipam_accounting::{Evidence, Inventory, Verdict, judge};
 use ipam_datastore::live::{Connection, look};
 use ipam_datastore::update::Watched;
 
+use crate::execute::Refusal;
 use crate::plan::Leaked;
 use crate::run::pause;
 
@@ -21,8 +22,8 @@ pub trait LastLook: Send + Sync {
     fn pod(&self, _namespace: &str, _name: &str) -> impl Future<Output = Option<Lookup<PodFacts<String>>>> + Send {
         std::future::ready(None)
     }
-    /// The node of this name.
-    fn node(&self, _name: &str) -> impl Future<Output = Option<Lookup<()>>> + Send {
+    /// The node of this name; within: whether it says that nothing of it must be released.
+    fn node(&self, _name: &str) -> impl Future<Output = Option<Lookup<bool>>> + Send {
         std::future::ready(None)
     }
     /// The VM of this namespace and name.
@@ -32,6 +33,10 @@ pub trait LastLook: Send + Sync {
     /// The VM instance of this namespace and name.
     fn vmi(&self, _namespace: &str, _name: &str) -> impl Future<Output = Option<Lookup<VmiFacts>>> + Send {
         std::future::ready(None)
+    }
+    /// How many questions are open at once.
+    fn at_once(&self) -> usize {
+        16
     }
     /// Ready when no more answers of a kind are waited for; what is not answered by then is unsure.
     fn patience(&self) -> impl Future<Output = ()> + Send {
@@ -47,28 +52,34 @@ impl LastLook for Unchanging {}
 
 /// The last look at a live cluster.
 #[derive(Clone, Debug)]
-pub struct Live(pub Connection);
+pub struct Live {
+    /// How it is reached.
+    pub connection: Connection,
+    /// How many questions are open at once.
+    pub at_once: usize,
+}
 
 impl LastLook for Live {
     async fn pod(&self, namespace: &str, name: &str) -> Option<Lookup<PodFacts<String>>> {
-        Some(look(&self.0, Watched::Pod, namespace, name).await.map(|o| o.pod()))
+        Some(look(&self.connection, Watched::Pod, namespace, name).await.map(|o| o.pod()))
     }
-    async fn node(&self, name: &str) -> Option<Lookup<()>> {
-        Some(look(&self.0, Watched::Node, "", name).await.map(|_| ()))
+    async fn node(&self, name: &str) -> Option<Lookup<bool>> {
+        Some(look(&self.connection, Watched::Node, "", name).await.map(|node| node.opt_out().is_some_and(|says| says.holds())))
     }
     async fn vm(&self, namespace: &str, name: &str) -> Option<Lookup<()>> {
-        Some(look(&self.0, Watched::Vm, namespace, name).await.map(|_| ()))
+        Some(look(&self.connection, Watched::Vm, namespace, name).await.map(|_| ()))
     }
     async fn vmi(&self, namespace: &str, name: &str) -> Option<Lookup<VmiFacts>> {
-        Some(look(&self.0, Watched::Vmi, namespace, name).await.map(|o| o.vmi()))
+        Some(look(&self.connection, Watched::Vmi, namespace, name).await.map(|o| o.vmi()))
+    }
+    fn at_once(&self) -> usize {
+        self.at_once
     }
     async fn patience(&self) {
         pause(PATIENCE).await;
     }
 }
 
-/// How many questions of a last look are open at once.
-const AT_ONCE: usize = 16;
 /// How long a kind's questions may take together: the loop must beat.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -77,6 +88,8 @@ pub(crate) struct Fresh<'a> {
     cache: &'a Inventory,
     pods: BTreeMap<PodId, Lookup<PodFacts>>,
     nodes: BTreeMap<NodeId, Lookup<()>>,
+    /// Nodes that must keep what they have.
+    opted_out: BTreeSet<NodeId>,
     vms: BTreeMap<VmId, Lookup<()>>,
     vmis: BTreeMap<VmId, Lookup<VmiFacts>>,
 }
@@ -98,28 +111,68 @@ impl<'a> Fresh<'a> {
             }
         }
         let both = |key: &'a str| key.split_once('/');
-        let pods = asked(pods, look.patience(), |pod| async move {
+        let pods = asked(pods, look, |pod| async move {
             let (namespace, name) = both(cache.pod_text(pod))?;
             let answer = look.pod(namespace, name).await?;
             Some(answer.map(|f| f.map_node(|n| cache.node_id(&n).unwrap_or(UNHEARD))))
         });
-        let nodes = asked(nodes, look.patience(), |node| look.node(cache.node_text(node)));
-        let vmis = asked(vms.clone(), look.patience(), |vm| async move {
+        let nodes = asked(nodes, look, |node| look.node(cache.node_text(node)));
+        let vmis = asked(vms.clone(), look, |vm| async move {
             let (namespace, name) = both(cache.vm_text(vm))?;
             look.vmi(namespace, name).await
         });
-        let vms = asked(vms, look.patience(), |vm| async move {
+        let vms = asked(vms, look, |vm| async move {
             let (namespace, name) = both(cache.vm_text(vm))?;
             look.vm(namespace, name).await
         });
-        Self { cache, pods: pods.await, nodes: nodes.await, vms: vms.await, vmis: vmis.await }
+        let nodes = nodes.await;
+        let opted_out = nodes.iter().filter(|(_, n)| matches!(n, Lookup::Seen(true))).map(|(node, _)| *node).collect();
+        let nodes = nodes.into_iter().map(|(node, n)| (node, n.map(|_| ()))).collect();
+        Self { cache, pods: pods.await, nodes, opted_out, vms: vms.await, vmis: vmis.await }
     }
 
-    /// Whether the leak is one still.
-    pub(crate) fn confirms(&self, leak: &Leaked) -> bool {
-        self.cache.slot(leak.at).is_some_and(|(block, slot)| {
-            slot.seq == leak.seq && block.ip(slot) == leak.ip && judge(&self.cache.allocation(block, slot), self).leak().is_some()
-        })
+    /// Why the leak must not go, if it must not.
+    pub(crate) fn refuses(&self, leak: &Leaked) -> Option<Refusal> {
+        let Some((block, slot)) = self.cache.slot(leak.at) else { return Some(Refusal::Stale) };
+        if slot.seq != leak.seq || block.ip(slot) != leak.ip {
+            return Some(Refusal::Stale);
+        }
+        if slot.node().is_some_and(|n| self.opted_out.contains(&n)) {
+            return Some(Refusal::OptedOut);
+        }
+        match judge(&self.cache.allocation(block, slot), self) {
+            Verdict::Leaked(_) => None,
+            Verdict::Unknown(_) => Some(Refusal::Unknown),
+            Verdict::InUse(_) | Verdict::Cooling => Some(Refusal::InUse),
+        }
+    }
+
+    /// What was seen of the owner and the node of a leak.
+    pub(crate) fn evidence(&self, leak: &Leaked) -> String {
+        let Some((_, slot)) = self.cache.slot(leak.at) else { return String::new() };
+        let mut seen = Vec::new();
+        let mut say = |what: &str, name: &str, state: Option<&'static str>| {
+            seen.push(format!("{what} {name}: {}", state.unwrap_or("as the feed told")));
+        };
+        fn word<T>(lookup: Option<&Lookup<T>>) -> Option<&'static str> {
+            lookup.map(|l| match l {
+                Lookup::Seen(_) => "there",
+                Lookup::Absent => "absent",
+                Lookup::Unsure => "not known",
+            })
+        }
+        match slot.class() {
+            Class::Pod(pod) => say("pod", self.cache.pod_text(pod), word(self.pods.get(&pod))),
+            Class::Vm(Some(vm)) => {
+                say("VM", self.cache.vm_text(vm), word(self.vms.get(&vm)));
+                say("VM instance", self.cache.vm_text(vm), word(self.vmis.get(&vm)));
+            }
+            _ => {}
+        }
+        if let Some(node) = slot.node() {
+            say("node", self.cache.node_text(node), word(self.nodes.get(&node)));
+        }
+        seen.join("; ")
     }
 }
 
@@ -154,14 +207,14 @@ impl Evidence for Fresh<'_> {
 /// The answers by what was asked about, where there is something fresher than the view. What is not answered in time is unsure.
 async fn asked<K: Copy + Ord, T, F: Future<Output = Option<Lookup<T>>>>(
     about: BTreeSet<K>,
-    patience: impl Future<Output = ()>,
+    look: &impl LastLook,
     ask: impl Fn(K) -> F,
 ) -> BTreeMap<K, Lookup<T>> {
     let questions = futures::stream::iter(about.iter().copied()).map(|key| {
         let answer = ask(key);
         async move { (key, answer.await) }
     });
-    let in_time = questions.buffer_unordered(AT_ONCE).take_until(Box::pin(patience));
+    let in_time = questions.buffer_unordered(look.at_once()).take_until(Box::pin(look.patience()));
     let mut answers: BTreeMap<K, Option<Lookup<T>>> = in_time.collect().await;
     about.into_iter().filter_map(|key| Some((key, answers.remove(&key).unwrap_or(Some(Lookup::Unsure))?))).collect()
 }
@@ -174,13 +227,18 @@ mod tests {
 
     #[test]
     fn d_40_what_is_not_answered_in_time_is_unsure_and_silence_leaves_it_to_the_view() {
-        let mut times = 0;
-        let patience = std::future::poll_fn(move |context| {
-            times += 1;
-            context.waker().wake_by_ref();
-            if times < 20 { Poll::Pending } else { Poll::Ready(()) }
-        });
-        let answers = asked([1, 2, 3, 4].into(), patience, |n| async move {
+        struct Impatient;
+        impl LastLook for Impatient {
+            fn patience(&self) -> impl Future<Output = ()> + Send {
+                let mut times = 0;
+                std::future::poll_fn(move |context| {
+                    times += 1;
+                    context.waker().wake_by_ref();
+                    if times < 20 { Poll::Pending } else { Poll::Ready(()) }
+                })
+            }
+        }
+        let answers = asked([1, 2, 3, 4].into(), &Impatient, |n| async move {
             match n {
                 1 => Some(Lookup::Seen("here")),
                 2 => Some(Lookup::Absent),

@@ -8,6 +8,8 @@ pub(crate) mod brake;
 mod departures;
 mod leaks;
 mod nodes;
+pub(crate) mod opt_outs;
+mod rate;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,8 +24,10 @@ use ipam_accounting::schedule::{Limits, Time};
 use ipnet::IpNet;
 use rustc_hash::FxHashSet;
 
-pub use self::brake::{Brake, Counted, Limit};
-pub use self::departures::Departures;
+pub use self::brake::{Allowance, Brake, Counted, Limit, State as BrakeState};
+pub use self::departures::{Departures, Mass};
+pub use self::opt_outs::{Annotated, Because, InForce, OptOuts};
+pub use self::rate::{Bucket, Rate};
 use crate::ledger::{Ledger, Subject};
 use crate::view::View;
 
@@ -37,14 +41,79 @@ pub enum Mode {
 }
 
 /// What a plan obeys.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Policy {
+    /// This one may act: it is no passive replica.
+    pub active: bool,
+    /// Nothing is written.
+    pub paused: bool,
+    /// The clocks of this machine and of the API server agree: what cools may be collected (D-93).
+    pub in_step: bool,
     /// Mode.
     pub mode: Mode,
     /// Waiting times.
     pub limits: Limits,
     /// When the brake engages.
     pub brake: Limit,
+    /// What may pass it.
+    pub allow: Option<Allowance>,
+    /// When many nodes vanish together.
+    pub departed: Mass,
+    /// How quickly addresses go.
+    pub rate: Rate,
+    /// What the configuration says must stay.
+    pub opt_outs: OptOuts,
+}
+
+impl Default for Policy {
+    /// Active, enforcing, and everything else by its own default.
+    fn default() -> Self {
+        Self {
+            active: true,
+            paused: false,
+            in_step: true,
+            mode: Mode::Enforce,
+            limits: Limits::default(),
+            brake: Limit::default(),
+            allow: None,
+            departed: Mass::default(),
+            rate: Rate::default(),
+            opt_outs: OptOuts::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// Whether anything may be written.
+    pub fn writes(&self) -> bool {
+        self.active && !self.paused && self.mode == Mode::Enforce
+    }
+}
+
+/// What time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// By a clock that never jumps; all waiting is by it (D-93).
+    pub steady: Time,
+    /// By the wall clock, as others stamp what they write.
+    pub wall: Time,
+}
+
+impl Now {
+    /// Both clocks say the same.
+    pub fn both(now: Time) -> Self {
+        Self { steady: now, wall: now }
+    }
+
+    /// A moment of the wall clock by the steady one.
+    pub fn steady(&self, wall: Time) -> Time {
+        self.steady.checked_add_signed(wall - self.wall).unwrap_or(Time::MAX_UTC)
+    }
+
+    /// A moment of the steady clock by the wall clock.
+    pub fn wall(&self, steady: Time) -> Time {
+        self.wall.checked_add_signed(steady - self.steady).unwrap_or(Time::MAX_UTC)
+    }
 }
 
 /// A leaked address to give back.
@@ -95,13 +164,15 @@ pub enum Action {
 pub struct Plan {
     /// In this order.
     pub actions: Vec<Action>,
+    /// Addresses whose release waits for the brake or the rate.
+    pub waiting: u64,
     /// The next moment at which something is due.
     pub next_due: Option<Time>,
 }
 
 /// Decides what to do at `now`, given what changed.
-pub fn plan(view: &View, ledger: &mut Ledger, dirty: Dirty, now: Time, policy: &Policy, config: &Config) -> Plan {
-    let mut planner = Planner { view, ledger, now, policy, config, plan: Plan::default() };
+pub fn plan(view: &View, ledger: &mut Ledger, dirty: Dirty, now: Now, policy: &Policy, config: &Config) -> Plan {
+    let mut planner = Planner { view, ledger, now: now.steady, wall: now.wall, policy, config, plan: Plan::default() };
     planner.run(dirty);
     planner.plan.next_due = planner.ledger.timers.next();
     planner.plan
@@ -111,6 +182,7 @@ struct Planner<'a> {
     view: &'a View,
     ledger: &'a mut Ledger,
     now: Time,
+    wall: Time,
     policy: &'a Policy,
     config: &'a Config,
     plan: Plan,
@@ -138,6 +210,9 @@ impl Planner<'_> {
         gone.into_iter().for_each(|(name, node)| self.departed(name, node));
         self.order();
         self.brake();
+        if self.policy.writes() {
+            self.limit();
+        }
     }
 
     /// The blocks and nodes to look at: what changed, and whose time has come. Their timers start from nothing.
@@ -171,6 +246,11 @@ impl Planner<'_> {
             Action::ReleaseHost(node) => (4, None, node.clone()),
         });
         self.plan.actions.dedup();
+    }
+
+    /// A moment of the wall clock by the clock that never jumps.
+    fn steady(&self, wall: Time) -> Time {
+        Now { steady: self.now, wall: self.wall }.steady(wall)
     }
 
     fn audit(&self) -> bool {

@@ -3,79 +3,43 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use ipam::{Clock, Datastore, Ipam, SystemClock};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, future};
+use ipam::audit::Snapshot;
+use ipam::{Clock, Datastore, Ipam, StoreError};
 use ipam_accounting::schedule::{Limits, Time};
 use ipam_datastore::live::Anew;
-use ipam_metrics::Page;
 
-use crate::admin::{Status, serve};
+use crate::clocks::Clocks as _;
+use crate::config::OperatorConfig;
+use crate::execute::{Pulse, Unwatched};
 use crate::feed::Source;
 use crate::ledger::Ledger;
 use crate::look::LastLook;
-use crate::pass::{PassReport, pass};
-use crate::plan::{Counted, Limit, Mode, Policy};
-use crate::report::report;
-use crate::timeline::Event;
+use crate::pass::{Class, Pass, PassReport};
+use crate::plan::{Now, Policy};
+use crate::run::around::Around;
+use crate::upkeep::Upkeep;
 use crate::view::View;
+
+pub mod around;
 
 /// The loop beats at least this often.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 /// Changes that come within so long are looked at together.
 const TOGETHER: Duration = Duration::from_millis(250);
+/// After so long an audit that could not be read is tried again.
+const AUDIT_AGAIN: TimeDelta = TimeDelta::minutes(5);
+/// Further apart than this the clocks are not in step (D-93).
+const OUT_OF_STEP: TimeDelta = TimeDelta::seconds(30);
 
-/// Metrics and probes could not be served.
-#[derive(Debug, thiserror::Error)]
-#[error("serving on {0}")]
-pub struct ServeError(String, #[source] std::io::Error);
-
-/// What a run obeys, as far as it was given.
-#[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    /// Mode; default enforce.
-    pub audit: bool,
-    /// Grace period; default: the controllers' configuration, else 15 min.
-    pub grace: Option<TimeDelta>,
-    /// VM floor; default 5 min.
-    pub vm_floor: Option<TimeDelta>,
-    /// When the brake engages.
-    pub brake: Limit,
-}
-
-/// Where the loop shows itself.
-#[derive(Clone, Debug)]
-pub struct Surface {
-    page: Page,
-    /// What the loop says of itself.
-    pub status: Status,
-    simulated: bool,
-}
-
-impl Surface {
-    /// A blank one. `simulated`: no cluster is being changed.
-    pub fn new(simulated: bool) -> Self {
-        Self { page: Page::default(), status: Status::default(), simulated }
-    }
-
-    /// Serves metrics and probes on `listen` while `work` goes on; ends with it, or when `stop` is ready.
-    ///
-    /// # Errors
-    /// The address cannot be listened on.
-    pub async fn while_served(self, listen: &str, stop: impl Future<Output = ()>, work: impl AsyncFnOnce(&Self)) -> Result<(), ServeError> {
-        let listener = tokio::net::TcpListener::bind(listen).await.map_err(|e| ServeError(listen.into(), e))?;
-        let address = listener.local_addr().map_err(|e| ServeError(listen.into(), e))?;
-        tracing::info!(%address, "serving metrics and probes");
-        let server = serve(listener, self.page.clone(), self.status.clone());
-        tokio::select! {
-            ended = server => ended.map_err(|e| ServeError(listen.into(), e)),
-            () = work(&self) => Ok(()),
-            () = stop => Ok(()),
-        }
-    }
-
-    fn tell(&self, done: &PassReport, mode: Mode) {
-        done.events.iter().for_each(|e| tell(e, mode, self.simulated));
-        done.failures.iter().for_each(|f| tracing::warn!(what = %f, "action failed"));
-    }
+/// Why a life ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// What was known does not hold any more.
+    Anew(Anew),
+    /// Somebody wants us to stop.
+    Stopped,
 }
 
 /// What is known, what is remembered, and what is obeyed.
@@ -84,25 +48,70 @@ pub struct Operator {
     pub view: View,
     /// The memory.
     pub ledger: Ledger,
-    wishes: Wishes,
+    /// Rows held against the blocks.
+    pub upkeep: Upkeep,
+    config: OperatorConfig,
+    /// This one acts.
+    pub active: bool,
+    /// How far the server's clock is from ours.
+    pub skew: Option<TimeDelta>,
+    audit: Option<BoxFuture<'static, Result<Snapshot, StoreError>>>,
 }
 
 impl Operator {
     /// One that remembers nothing yet.
-    pub fn new(view: View, wishes: Wishes) -> Self {
-        Self { view, ledger: Ledger::default(), wishes }
+    pub fn new(view: View, config: &OperatorConfig) -> Self {
+        let mut new = Self {
+            view,
+            ledger: Ledger::default(),
+            upkeep: Upkeep::default(),
+            config: config.clone(),
+            active: true,
+            skew: None,
+            audit: None,
+        };
+        new.view.cluster_guid.clone_from(&config.cluster_guid);
+        new
+    }
+
+    /// Obeys another configuration from now on. Timers go on; what was shown in audit mode is due again (operator.md a).
+    pub fn obey(&mut self, config: &OperatorConfig) {
+        if self.config.mode != config.mode {
+            self.ledger.forget_shown();
+        }
+        self.config = config.clone();
+        self.view.cluster_guid.clone_from(&config.cluster_guid);
+        self.view.cache.mark_all();
+    }
+
+    /// Acts from now on, or no longer. Timers go on.
+    pub fn set_active(&mut self, active: bool) {
+        if active != self.active {
+            self.active = active;
+            self.ledger.brake.clear();
+            self.view.cache.mark_all();
+        }
     }
 
     /// What it obeys now: what was asked for, else what the cluster says (D-6), else the defaults.
     pub fn policy(&self) -> Policy {
         let from_cluster = self.view.settings().map(|s| s.leak_grace.unwrap_or(TimeDelta::zero()));
-        let default = Limits::default();
-        let grace = self.wishes.grace.or(from_cluster).unwrap_or(default.grace);
-        let limits = Limits { grace, vm_floor: self.wishes.vm_floor.unwrap_or(default.vm_floor) };
-        Policy { mode: if self.wishes.audit { Mode::Audit } else { Mode::Enforce }, limits, brake: self.wishes.brake }
+        let grace = self.config.leak_grace.or(from_cluster).unwrap_or(Limits::default().grace);
+        Policy {
+            active: self.active,
+            paused: self.config.paused,
+            in_step: self.skew.is_none_or(|skew| skew.abs() <= OUT_OF_STEP),
+            mode: self.config.mode,
+            limits: Limits { grace, vm_floor: self.config.vm_floor },
+            brake: self.config.brake,
+            allow: self.config.allow,
+            departed: self.config.departed,
+            rate: self.config.rate,
+            opt_outs: self.config.opt_outs.clone(),
+        }
     }
 
-    /// Takes over what waits, and runs a pass.
+    /// Takes over what waits, and runs a pass that nobody watches.
     ///
     /// # Errors
     /// What is known does not hold any more.
@@ -111,11 +120,23 @@ impl Operator {
         ipam: &Ipam<S, C>,
         look: &impl LastLook,
         source: &mut impl Source,
-        now: Time,
+        now: Now,
+    ) -> Result<PassReport, Anew> {
+        self.watched_step(ipam, look, source, now, &Unwatched).await
+    }
+
+    async fn watched_step<S: Datastore, C: Clock>(
+        &mut self,
+        ipam: &Ipam<S, C>,
+        look: &impl LastLook,
+        source: &mut impl Source,
+        now: Now,
+        pulse: &impl Pulse,
     ) -> Result<PassReport, Anew> {
         self.drain(source)?;
         let policy = self.policy();
-        let done = pass(&mut self.view, &mut self.ledger, ipam, look, &policy, now).await;
+        let pass = Pass { view: &mut self.view, ledger: &mut self.ledger, ipam, look, pulse };
+        let done = pass.run(&policy, now).await;
         // If it all begins anew, the next step says so: what this one did must be told first.
         drop(self.drain(source));
         Ok(done)
@@ -126,83 +147,131 @@ impl Operator {
         source.drain(&mut |update| view.apply(&update))
     }
 
-    /// Pass after pass, until what is known does not hold any more.
+    /// Pass after pass, until what is known does not hold any more, or somebody wants us to stop.
     pub async fn passes<S: Datastore, C: Clock>(
         &mut self,
         ipam: &Ipam<S, C>,
         look: &impl LastLook,
         source: &mut impl Source,
-        clock: impl Clock,
-        surface: &Surface,
-    ) -> Anew {
-        let mut last_scan = clock.now();
-        let (mut not_ready, mut braked) = (None, None);
+        around: &mut Around,
+    ) -> Ended {
+        let mut last_scan = around.clocks.both().steady;
         loop {
-            let now = clock.now();
-            surface.status.beat(SystemClock.now());
-            if now >= last_scan + self.full_scan_interval() {
+            around.status.beat();
+            if around.status.stopping() {
+                return Ended::Stopped;
+            }
+            let now = around.clocks.both();
+            if around.reload(now.wall) {
+                self.obey(&around.config);
+            }
+            self.set_active(around.leadership.active());
+            self.skew = source.skew();
+            if now.steady >= last_scan + self.full_scan_interval() {
                 self.view.cache.mark_all();
-                last_scan = now;
+                last_scan = now.steady;
             }
-            let done = match self.step(ipam, look, source, now).await {
+            let started = around.clocks.both().steady;
+            let done = match self.watched_step(ipam, look, source, now, &around.status).await {
                 Ok(done) => done,
-                Err(anew) => return anew,
+                Err(anew) => return Ended::Anew(anew),
             };
-            surface.tell(&done, self.policy().mode);
+            let seconds = (around.clocks.both().steady - started).as_seconds_f64();
+            around.tell(self, source, &done, now, seconds);
             if done.not_ready.is_none() {
-                surface.page.publish(report(&self.view, &mut self.ledger));
+                self.keep_up(ipam, source, around).await;
             }
-            if done.not_ready != not_ready {
-                match &done.not_ready {
-                    Some(why) => tracing::warn!(%why, "nothing is decided"),
-                    None => tracing::info!("ready"),
-                }
-                not_ready.clone_from(&done.not_ready);
-            }
-            if done.braked.is_some() != braked.is_some() {
-                tell_brake(done.braked);
-            }
-            braked = done.braked;
-            surface.status.set(done.not_ready, braked);
             if done.events.is_empty() {
-                let due = done.next_due.map_or(BEAT, |due| (due - clock.now()).to_std().unwrap_or(Duration::ZERO));
-                tokio::select! {
-                    () = source.ready() => pause(TOGETHER).await,
-                    () = pause(due.min(BEAT)) => {}
-                }
+                self.wait(source, around, done.next_due).await;
             }
         }
     }
 
-    /// Half the grace, at most 15 min; 5 min without grace (gc.md 3.3, operator.md a).
+    /// Until something is to be looked at: a change, the next due moment, a question, a change of leadership, or somebody who wants
+    /// us to stop.
+    async fn wait(&mut self, source: &mut impl Source, around: &mut Around, due: Option<Time>) {
+        let now = around.clocks.both().steady;
+        let due = due.map_or(BEAT, |due| (due - now).to_std().unwrap_or(Duration::ZERO));
+        let audit = match &mut self.audit {
+            Some(read) => read.map(Some).boxed(),
+            None => future::pending().boxed(),
+        };
+        let read = tokio::select! {
+            () = source.ready() => {
+                pause(TOGETHER).await;
+                None
+            }
+            () = pause(due.min(BEAT)) => None,
+            () = around.leadership.changed() => None,
+            () = around.stop.notified() => None,
+            asked = around.questions.recv() => {
+                if let Some((ip, answer)) = asked {
+                    let explained = crate::explain::explain(&self.view, &self.ledger, &self.policy(), around.clocks.both(), ip);
+                    drop(answer.send(explained));
+                }
+                None
+            }
+            read = audit => read,
+        };
+        if let Some(read) = read {
+            self.audit = None;
+            self.audited(read, around);
+        }
+    }
+
+    fn audited(&mut self, read: Result<Snapshot, StoreError>, around: &mut Around) {
+        let now = around.clocks.both();
+        match read {
+            Ok(snapshot) => {
+                let new = self.upkeep.observe(&snapshot, &self.view, now);
+                self.upkeep.schedule(self.config.audit_interval, self.config.index_repair, &self.policy(), now.steady);
+                around.found(&self.upkeep, &new);
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "the rows could not be audited");
+                self.upkeep.postpone(now.steady + AUDIT_AGAIN);
+            }
+        }
+    }
+
+    /// Begins an audit that is due, and repairs what may be repaired (D-18).
+    async fn keep_up<S: Datastore, C: Clock>(&mut self, ipam: &Ipam<S, C>, source: &impl Source, around: &mut Around) {
+        let now = around.clocks.both();
+        let wanted = self.config.index_repair != crate::config::IndexRepair::Off && self.active;
+        if wanted && self.audit.is_none() && self.upkeep.due(now.steady) {
+            let (store, bad) = (ipam.store().clone(), source.bad());
+            self.audit = Some(async move { Snapshot::read(&store, bad, false).await }.boxed());
+        }
+        let due = self.upkeep.due_repairs(&self.view, self.config.index_repair, &self.policy(), now.steady);
+        if due.is_empty() {
+            return;
+        }
+        let repairs = self.upkeep.repair(due, ipam, &around.status).await;
+        for (finding, e) in &repairs.failed {
+            let text = ipam::release::chain(e);
+            let class = if e.unknown() { Class::UnknownOutcome } else { Class::of(&text) };
+            tracing::warn!(object = finding.object, kind = finding.kind.name(), error = text, "a row could not be repaired");
+            around.tally.failure("repair", class, &text);
+        }
+        around.repaired(&repairs.done);
+        // What failed is looked at again first.
+        self.upkeep.postpone(now.steady + if repairs.failed.is_empty() { self.config.audit_interval } else { AUDIT_AGAIN });
+    }
+
+    /// As it was asked for, else half the grace, at most 15 min; 5 min without grace (gc.md 3.3, operator.md a).
     fn full_scan_interval(&self) -> TimeDelta {
         let grace = self.policy().limits.grace;
-        if grace <= TimeDelta::zero() { TimeDelta::minutes(5) } else { (grace / 2).clamp(TimeDelta::seconds(1), TimeDelta::minutes(15)) }
+        self.config.full_scan.unwrap_or_else(|| {
+            if grace <= TimeDelta::zero() {
+                TimeDelta::minutes(5)
+            } else {
+                (grace / 2).clamp(TimeDelta::seconds(1), TimeDelta::minutes(15))
+            }
+        })
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the loop's one wait; it ends at the next due moment")]
 pub(crate) async fn pause(wait: Duration) {
     tokio::time::sleep(wait).await;
-}
-
-/// The brake engaged, or let go.
-fn tell_brake(braked: Option<Counted>) {
-    match braked {
-        Some(Counted { due, total, released }) => tracing::warn!(
-            due,
-            total,
-            released,
-            "the brake is engaged: no addresses of pods and VMs are released, for so many at once are rather a mistake; if they are right, start with a larger --brake-max-share"
-        ),
-        None => tracing::info!("the brake has let go"),
-    }
-}
-
-/// The audit trail: one line per event, with everything that a person needs to follow it.
-fn tell(e: &Event, mode: Mode, simulated: bool) {
-    let would = mode == Mode::Audit;
-    let (ip, block) = (e.ip.map(|ip| ip.to_string()), e.block.as_deref());
-    let (handle, node, owner) = (e.handle.as_deref(), e.node.as_deref(), e.owner.as_deref());
-    tracing::info!(action = e.action, audit = would, simulated, ip, block, handle, node, owner, why = %e.why, "decision carried out");
 }

@@ -14,11 +14,13 @@ use ipam_datastore::dump::{Kinds, load};
 use ipam_datastore::text::stamp;
 use ipam_datastore::{Dump, DumpError};
 
-use crate::clocks::{MovedClock, SimClock};
+use crate::clocks::SimClock;
+use crate::config::OperatorConfig;
 use crate::feed::{MemFeed, is_row};
 use crate::look::Unchanging;
-use crate::plan::Mode;
-use crate::run::{Operator, ServeError, Surface, Wishes};
+use crate::plan::Now;
+use crate::run::Operator;
+use crate::run::around::{Around, mode};
 use crate::timeline::{Document, Event, Held, Summary};
 use crate::view::View;
 
@@ -41,7 +43,7 @@ impl Session {
     ///
     /// # Errors
     /// Input that cannot be used at all.
-    pub fn load(files: &[PathBuf], complete: &[Kinds], wishes: &Wishes, progress: &mut dyn FnMut(u64)) -> Result<Self, DumpError> {
+    pub fn load(files: &[PathBuf], complete: &[Kinds], config: &OperatorConfig, progress: &mut dyn FnMut(u64)) -> Result<Self, DumpError> {
         let mut view = View::new();
         let dump = load(
             files,
@@ -54,7 +56,7 @@ impl Session {
             progress,
         )?;
         let feed = MemFeed::new(&dump.store);
-        Ok(Self { dump, operator: Operator::new(view, wishes.clone()), feed })
+        Ok(Self { dump, operator: Operator::new(view, config), feed })
     }
 
     /// What is wrong now.
@@ -103,10 +105,11 @@ impl Session {
         let mut passes = 0;
         loop {
             let now = clock.now();
-            let done = block_on(self.operator.step(&ipam, &Unchanging, &mut self.feed, now)).expect("memory does not begin anew");
+            let done = block_on(self.operator.step(&ipam, &Unchanging, &mut self.feed, Now::both(now))).expect("memory does not begin anew");
             let did = !done.events.is_empty();
             events.extend(done.events);
-            summary.failures.extend(done.failures);
+            summary.failures.extend(done.failures.into_iter().map(|f| f.text));
+            summary.failures.extend(done.refusals.into_iter().filter(|(r, _)| r.by_the_last_look()).map(|(_, why)| why));
             summary.not_ready = done.not_ready.map(|why| why.to_string());
             passes += 1;
             if did && passes < PASSES_AT_ONCE {
@@ -128,7 +131,7 @@ impl Session {
     fn document(&self, events: Vec<Event>, mut summary: Summary, now: Time) -> Document {
         let findings = self.findings(now);
         events.iter().for_each(|e| *summary.actions.entry(e.action).or_default() += 1);
-        summary.mode = if self.operator.policy().mode == Mode::Audit { "audit" } else { "enforce" };
+        summary.mode = mode(self.operator.policy().mode);
         summary.end = stamp(now);
         summary.verdicts = self.verdicts();
         summary.findings = count(&findings);
@@ -136,15 +139,10 @@ impl Session {
         Document { events, held: self.held(), findings: findings.iter().map(Finding::fields).collect(), summary }
     }
 
-    /// Runs in real time until `stop` is ready, and serves metrics and probes.
-    ///
-    /// # Errors
-    /// The address cannot be listened on.
-    pub async fn real_time(&mut self, clock: MovedClock, listen: &str, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let ipam = Ipam::new(self.dump.store.clone(), clock);
+    /// Runs in real time until somebody wants it to stop.
+    pub async fn real_time(&mut self, around: &mut Around) {
+        let ipam = Ipam::new(self.dump.store.clone(), around.clocks);
         let Self { operator, feed, .. } = self;
-        Surface::new(true)
-            .while_served(listen, stop, async |surface| drop(operator.passes(&ipam, &Unchanging, feed, clock, surface).await))
-            .await
+        operator.passes(&ipam, &Unchanging, feed, around).await;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use ipam_accounting::judge::Leak;
 use ipam_accounting::schedule::Time;
 use ipam_datastore::text::stamp;
 use serde::Serialize;
@@ -38,6 +39,24 @@ pub struct Event {
     pub owner: Option<String>,
     /// Why.
     pub why: String,
+    /// What the log says besides.
+    #[serde(skip)]
+    pub trail: Option<Trail>,
+}
+
+/// What the log says of the release of an address, so that it can be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trail {
+    /// Sequence number of the allocation.
+    pub seq: i64,
+    /// Its pool.
+    pub pool: String,
+    /// When it was first seen leaked.
+    pub since: Option<Time>,
+    /// What the last look saw.
+    pub evidence: String,
+    /// Why it is a leak.
+    pub leak: Leak,
 }
 
 fn rfc3339<S: serde::Serializer>(t: &Time, s: S) -> Result<S::Ok, S::Error> {
@@ -48,7 +67,7 @@ impl Event {
     /// What an action that was done tells; a release names one address.
     pub fn of(at: Time, action: &Action, ips: Vec<IpAddr>) -> Self {
         let blank =
-            Event { at, action: "", block: None, ip: None, ips: Vec::new(), handle: None, node: None, owner: None, why: String::new() };
+            Event { at, action: "", block: None, ip: None, ips: Vec::new(), handle: None, node: None, owner: None, why: String::new(), trail: None };
         match action {
             Action::Release(members) => {
                 let m = &members[0];
@@ -83,6 +102,11 @@ impl Event {
                 ..blank
             },
         }
+    }
+
+    /// The same with what the log says besides.
+    pub fn with(self, trail: Trail) -> Self {
+        Self { trail: Some(trail), ..self }
     }
 
     /// One line for a person, `since` being the start.

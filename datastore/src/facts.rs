@@ -7,6 +7,8 @@ use ipam_accounting::facts::{Finished, NodeFacts, PodFacts, VmiFacts};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use crate::opt_out::OptOut;
+
 /// The parts of pods, nodes, VMs and VM instances that we look at; everything else is passed over while decoding.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -171,6 +173,11 @@ impl CoreObject {
         let mut labels = hidden.unwrap_or_default();
         labels.extend(self.metadata.as_ref().and_then(|m| m.labels.clone()).unwrap_or_default());
         NodeFacts { migrating: labels.get(MIGRATION).is_some_and(|v| v != "calico"), labels }
+    }
+
+    /// What it says about releasing.
+    pub fn opt_out(&self) -> Option<OptOut> {
+        OptOut::of(|key| self.annotation(key).map(str::to_owned))
     }
 
     /// As a VM instance.

@@ -18,6 +18,7 @@ pub mod facts;
 pub mod group;
 pub mod live;
 pub mod names;
+pub mod opt_out;
 pub mod text;
 pub mod update;
 pub mod wire;

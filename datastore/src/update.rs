@@ -11,6 +11,7 @@ use ipam_accounting::inventory::{Holds, RowState, Trusts};
 use serde_json::{Map, Value};
 
 use crate::group::Group;
+use crate::opt_out::OptOut;
 use crate::text::go_duration;
 
 /// Leak grace period as the controllers' configuration says it (D-6).
@@ -18,17 +19,34 @@ use crate::text::go_duration;
 pub struct Settings {
     /// Absent in an object that is there: off.
     pub leak_grace: Option<chrono::TimeDelta>,
+    /// The grace period could not be read.
+    pub unclear: bool,
+    /// Calico's own controller is configured to collect leaks too (operator.md k).
+    pub other_collector: bool,
 }
 
 impl Settings {
     /// From a KubeControllersConfiguration. A duration that is none counts as off, and is told.
     pub fn read(object: &Map<String, Value>) -> (Self, Option<String>) {
         let grace = object.get("spec").map(|s| &s["controllers"]["node"]["leakGracePeriod"]);
-        let Some(text) = grace.and_then(Value::as_str) else { return (Self { leak_grace: None }, None) };
+        let mut settings = Self { leak_grace: None, unclear: false, other_collector: other_collector(object) };
+        let Some(text) = grace.and_then(Value::as_str) else { return (settings, None) };
         let leak_grace = go_duration(text);
+        (settings.leak_grace, settings.unclear) = (leak_grace, leak_grace.is_none());
         let note = || format!("KubeControllersConfiguration: leakGracePeriod {text:?} is not a duration: leak collection counts as off");
-        (Self { leak_grace }, leak_grace.is_none().then(note))
+        (settings, leak_grace.is_none().then(note))
     }
+}
+
+/// Whether Calico's controllers include the one that collects, with a grace: as their status says, else as they are asked to.
+fn other_collector(object: &Map<String, Value>) -> bool {
+    let at = |path: &str| object.get(path.split('/').next()?).and_then(|v| v.pointer(&path[path.find('/')?..]));
+    let node = match at("status/environmentVars/ENABLED_CONTROLLERS").and_then(Value::as_str) {
+        Some(list) => list.split(',').any(|name| name.trim() == "node"),
+        None => at("spec/controllers/node").is_some_and(|node| !node.is_null()),
+    };
+    let grace = at("status/runningConfig/controllers/node/leakGracePeriod").or_else(|| at("spec/controllers/node/leakGracePeriod"));
+    node && grace.and_then(Value::as_str).and_then(go_duration).is_some_and(|grace| grace > chrono::TimeDelta::zero())
 }
 
 /// What a feed follows.
@@ -52,6 +70,8 @@ pub enum Watched {
     Pod,
     /// Nodes.
     Node,
+    /// Namespaces.
+    Namespace,
     /// Virtual machines.
     Vm,
     /// Virtual machine instances.
@@ -60,7 +80,7 @@ pub enum Watched {
 
 impl Watched {
     /// Everything.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Block,
         Self::Affinity,
         Self::Pool,
@@ -70,13 +90,34 @@ impl Watched {
         Self::Settings,
         Self::Pod,
         Self::Node,
+        Self::Namespace,
         Self::Vm,
         Self::Vmi,
     ];
 
     /// Whether a cluster may do without the kind (D-76).
     pub fn optional(self) -> bool {
-        !matches!(self, Self::Block | Self::Affinity | Self::Pool | Self::Pod | Self::Node)
+        !matches!(self, Self::Block | Self::Affinity | Self::Pool | Self::Pod | Self::Node | Self::Namespace)
+    }
+}
+
+impl Watched {
+    /// As metrics and probes call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Affinity => "affinity",
+            Self::Pool => "pool",
+            Self::Reservation => "reservation",
+            Self::Config => "config",
+            Self::Cluster => "cluster",
+            Self::Settings => "settings",
+            Self::Pod => "pod",
+            Self::Node => "node",
+            Self::Namespace => "namespace",
+            Self::Vm => "vm",
+            Self::Vmi => "vmi",
+        }
     }
 }
 
@@ -92,6 +133,7 @@ impl fmt::Display for Watched {
             Self::Settings => "controllers' configuration",
             Self::Pod => "pods",
             Self::Node => "nodes",
+            Self::Namespace => "namespaces",
             Self::Vm => "VMs",
             Self::Vmi => "VM instances",
         })
@@ -136,6 +178,8 @@ pub enum Update {
     Trusts(Trusts),
     /// What must not be acted on.
     Holds(Holds),
+    /// What a pool, node or namespace of this name says about releasing; `None`: nothing, or it is gone.
+    OptOut(Watched, String, Option<OptOut>),
     /// The controllers' configuration; `None`: there is none.
     Settings(Option<Settings>),
     /// How far a kind is known.
@@ -183,6 +227,7 @@ impl Update {
             | Update::Config(_)
             | Update::Cluster(_)
             | Update::Settings(_)
+            | Update::OptOut(..)
             | Update::Sync(..)
             | Update::OtherGroup(_) => {}
         }

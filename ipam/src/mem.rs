@@ -24,6 +24,19 @@ pub enum Verb {
     Delete,
 }
 
+impl Verb {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Delete => "delete",
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Message<K: Kind> {
     Changed(K::Key),

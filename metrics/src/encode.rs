@@ -12,9 +12,10 @@ use crate::{
 };
 
 /// The whole page; series without samples are left out.
-pub(crate) fn page(r: &Report) -> String {
+pub(crate) fn page(r: &Report, zeros: bool) -> String {
     let pools: Vec<(&str, String)> = r.pools.keys().map(|p| (p.as_str(), escaped(p))).collect();
-    let nodes: Vec<(&str, String)> = r.nodes.iter().map(|n| (n.as_str(), format!("{}\"}} 0\n", escaped(n)))).collect();
+    let seeded = if zeros { &r.nodes[..] } else { &[] };
+    let nodes: Vec<(&str, String)> = seeded.iter().map(|n| (n.as_str(), format!("{}\"}} 0\n", escaped(n)))).collect();
     let seeds = Seeds { pools, nodes };
     let mut out = String::with_capacity(3 * seeds.pools.len() * seeds.nodes.len() * 96 + 4096);
     // In the order of names, as a registry gathers them.
@@ -42,7 +43,7 @@ struct Seeds<'a> {
 }
 
 /// A label value as the text format writes it.
-fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"")
 }
 

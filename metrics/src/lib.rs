@@ -3,10 +3,13 @@
 //! The ten series are the reference's, to the letter: no prefix, and the counter has no `_total` (gc.md 14).
 
 mod encode;
+pub mod further;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use further::Samples;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
@@ -76,6 +79,9 @@ pub const ALL: [Series; 10] =
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     latest: Arc<Mutex<Option<Arc<Report>>>>,
+    further: Arc<Mutex<Arc<Samples>>>,
+    /// Series by pool and node that only say 0 are left out.
+    without_zeros: Arc<AtomicBool>,
 }
 
 impl Page {
@@ -89,9 +95,30 @@ impl Page {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The page in the text format; empty without report.
+    /// Replaces the further series.
+    pub fn publish_further(&self, samples: Samples) {
+        *self.further.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(samples);
+    }
+
+    /// Whether series by pool and node that only say 0 are shown.
+    pub fn show_zeros(&self, yes: bool) {
+        self.without_zeros.store(!yes, Ordering::Relaxed);
+    }
+
+    /// Takes the gauges of the cluster back: they are the active replica's. What was counted stays.
+    pub fn withdraw(&self) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = latest.take() {
+            *latest = Some(Arc::new(Report { reclamations: report.reclamations.clone(), ..Report::default() }));
+        }
+    }
+
+    /// The page in the text format; the reference's series are not there without report.
     pub fn text(&self) -> String {
-        self.latest().map_or_else(String::new, |r| encode::page(&r))
+        let zeros = !self.without_zeros.load(Ordering::Relaxed);
+        let mut text = self.latest().map_or_else(String::new, |r| encode::page(&r, zeros));
+        text += &self.further.lock().unwrap_or_else(PoisonError::into_inner).text();
+        text
     }
 }
 

@@ -9,6 +9,12 @@
 //!                                          .1 was released 60 s ago; handle `-`: none; `claimed 30s` ago; `norow`
 //! row a 10.0.0.4/30 pending                an affinity row
 //! cooldown 120   config broken   datastore locked|ready   grace 15m   vm-grace 5m   mode audit   trust vms no   trust empty no   brake 0.5 4 1h
+//! opt-out pool p                           as its annotation, `opt-out node n no`; `opt-out config pool p` as the configuration
+//! paused yes   active no   rate 2 4        nothing is written; another replica acts; 2 a second, 4 at once; `per-pass 100`
+//! allow 3 10m   departed 0.5 10 10m        so many may pass the brake within so long
+//! wall +1h   skew 31s   guid g             the wall clock jumps; the server's is ahead; the only cluster to work on
+//! me ns/p                                  our own pod
+//! repair repair                            `off`, `report`
 //! hold handle h                            as if a bad object held it; `hold node n`, `hold block c`
 //! live pod ns/p on a ips 10.0.0.1          what the last look will find
 //! fail block 10.0.0.0/30 conflict          every write of it fails; also `row a 10.0.0.0/30`; `unavailable`, `refused`; `no`: no more
@@ -19,6 +25,9 @@
 //! expect leaks 10.0.0.0                    exactly these candidates; `held 10.0.0.0`; `blocks 10.0.0.0/30`; `due 15m` from now
 //! expect refused 10.0.0.0                  the last look said no; `failed 1`: so many different failures
 //! expect lists 0                           so many list requests in all; `nothing-written`
+//! expect gate the datastore is locked      why nothing is decided; `open`
+//! audit                                    holds rows against the blocks, and repairs what may be; `expect findings KIND …`, `expect repaired KIND OBJECT`
+//! expect explain 10.0.0.0 verdict leaked   a field of the explanation
 //! expect metric NAME{labels} 4             a sample of the page; `no NAME`: nothing on the page contains it
 //! ```
 
@@ -30,10 +39,11 @@ use std::sync::Arc;
 
 use chrono::TimeDelta;
 use futures::executor::block_on;
+use ipam::audit::Snapshot;
 use ipam::{Clock, Ipam, MemStore};
 use ipam_accounting::facts::{Lookup, PodFacts};
 use ipam_accounting::inventory::Trusts;
-use ipam_accounting::schedule::{Limits, Time};
+use ipam_accounting::schedule::Time;
 use ipam_datastore::Update;
 use ipam_datastore::text::go_duration;
 use ipam_metrics::Page;
@@ -41,8 +51,14 @@ use ipam_operator::clocks::SimClock;
 use ipam_operator::feed::{MemFeed, Source as _};
 use ipam_operator::ledger::Ledger;
 use ipam_operator::look::LastLook;
-use ipam_operator::pass::pass;
-use ipam_operator::plan::{Mode, Policy};
+use ipam_operator::config::IndexRepair;
+use ipam_operator::execute::Unwatched;
+use ipam_operator::explain::explain;
+use ipam_operator::gauges::Gauges;
+use ipam_operator::pass::Pass;
+use ipam_operator::plan::{Now, Policy};
+use ipam_operator::told::Tally;
+use ipam_operator::upkeep::Upkeep;
 use ipam_operator::report::report;
 use ipam_operator::timeline::Event;
 use ipam_operator::view::View;
@@ -82,8 +98,14 @@ pub struct World {
     live: Live,
     events: Vec<Event>,
     failures: Vec<String>,
+    not_ready: Option<String>,
+    repaired: Vec<String>,
     due: Option<Time>,
     page: Page,
+    /// How far the wall clock is ahead of the steady one.
+    wall_ahead: TimeDelta,
+    upkeep: Upkeep,
+    repair: IndexRepair,
     next_row: u64,
 }
 
@@ -109,11 +131,16 @@ impl Default for World {
             ledger: Ledger::default(),
             clock: Arc::new(SimClock::new(start())),
             feed,
-            policy: Policy { mode: Mode::Enforce, limits: Limits::default(), brake: ipam_operator::plan::Limit::default() },
+            policy: Policy::default(),
+            wall_ahead: TimeDelta::zero(),
+            upkeep: Upkeep::default(),
+            repair: IndexRepair::Report,
             trusts,
             live: Live::default(),
             events: Vec::new(),
             failures: Vec::new(),
+            not_ready: None,
+            repaired: Vec::new(),
             due: None,
             page: Page::default(),
             next_row: 0,
@@ -147,6 +174,7 @@ impl World {
                 self.clock.set(now);
                 self.step();
             }
+            ["audit"] => self.audit(),
             ["full-scan"] => self.view.cache.mark_all(),
             ["expect", rest @ ..] => return self.expect(rest),
             _ => return self.given(&words),
@@ -159,22 +187,49 @@ impl World {
         self.clock.now()
     }
 
+    /// The time now by both clocks.
+    fn both(&self) -> Now {
+        Now { steady: self.clock.now(), wall: self.clock.now() + self.wall_ahead }
+    }
+
+    /// An audit, and the repairs that are due.
+    fn audit(&mut self) {
+        let ipam = Ipam::new(self.faulty.clone(), self.clock.clone());
+        let now = self.both();
+        let Self { view, feed, .. } = self;
+        feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
+        let snapshot = block_on(Snapshot::read(&self.store, Vec::new(), false)).expect("memory can be read");
+        self.upkeep.observe(&snapshot, &self.view, now);
+        let due = self.upkeep.due_repairs(&self.view, self.repair, &self.policy, now.steady);
+        let repairs = block_on(self.upkeep.repair(due, &ipam, &Unwatched));
+        self.repaired.extend(repairs.done.into_iter().map(|f| format!("{} {}", f.kind.name(), f.object)));
+    }
+
     /// Passes at the present moment until nothing is done any more.
     pub fn step(&mut self) {
         let ipam = Ipam::new(self.faulty.clone(), self.clock.clone());
-        let now = self.clock.now();
+        let now = self.both();
         for _ in 0..100 {
             let Self { view, feed, .. } = self;
             feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
-            let done = block_on(pass(&mut self.view, &mut self.ledger, &ipam, &self.live, &self.policy, now));
+            let pass = Pass { view: &mut self.view, ledger: &mut self.ledger, ipam: &ipam, look: &self.live, pulse: &Unwatched };
+            let done = block_on(pass.run(&self.policy, now));
             let Self { view, feed, .. } = self;
             feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
             let quiet = done.events.is_empty();
             self.events.extend(done.events);
-            self.failures.extend(done.failures);
+            self.failures.extend(done.failures.into_iter().map(|f| f.text));
+            self.failures.extend(done.refusals.into_iter().filter(|(r, _)| r.by_the_last_look()).map(|(_, why)| why));
+            self.not_ready = done.not_ready.as_ref().map(ToString::to_string);
             if done.not_ready.is_none() {
                 self.due = done.next_due;
                 self.page.publish(report(&self.view, &mut self.ledger));
+                let gauges = Gauges { view: &self.view, ledger: &self.ledger, policy: &self.policy, now };
+                let mut samples = gauges.samples(&self.view.gate().unwrap_or_default());
+                let mut tally = Tally::default();
+                tally.was_active = true;
+                samples.extend(tally.samples(&self.ledger.done, self.policy.active));
+                self.page.publish_further(samples);
             }
             if quiet {
                 return;
@@ -216,6 +271,22 @@ impl World {
                     None => Ok(()),
                     Some(line) => Err(line.into()),
                 }
+            }
+            ["gate", why @ ..] => {
+                let (want, got) = (why.join(" "), self.not_ready.clone().unwrap_or_else(|| "open".into()));
+                if got.contains(&want) { Ok(()) } else { Err(got) }
+            }
+            ["findings", want @ ..] => same(want, self.upkeep.findings().map(|f| f.kind.name().to_owned())),
+            ["repaired", want @ ..] => {
+                let got = std::mem::take(&mut self.repaired);
+                same(&[&want.join(" ")], [got.join(" , ")])
+            }
+            ["explain", ip, key, want @ ..] => {
+                let ip = ip.parse().map_err(|_| format!("{ip} is no address"))?;
+                let all = explain(&self.view, &self.ledger, &self.policy, self.both(), ip);
+                let got = &all[*key];
+                let text = got.as_str().map_or_else(|| got.to_string(), str::to_owned);
+                if text == want.join(" ") { Ok(()) } else { Err(format!("{all:#}")) }
             }
             ["failed", n] => {
                 let failures: BTreeSet<String> = std::mem::take(&mut self.failures).into_iter().collect();

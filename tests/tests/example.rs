@@ -8,7 +8,8 @@ use ipam::clock::Time;
 use ipam_datastore::dump::save;
 use ipam_datastore::text::{stamp, time};
 use ipam_operator::report::report;
-use ipam_operator::run::Wishes;
+use ipam_operator::config::OperatorConfig;
+use ipam_operator::plan::Mode;
 use ipam_operator::session::Session;
 use ipam_operator::timeline::Document;
 use ipam_tests::{data, repo};
@@ -21,7 +22,7 @@ fn start() -> Time {
 }
 
 fn session(file: &str, audit: bool) -> Session {
-    Session::load(&[repo(file)], &[], &Wishes { audit, ..Wishes::default() }, &mut |_| {}).expect("loads")
+    Session::load(&[repo(file)], &[], &OperatorConfig { mode: if audit { Mode::Audit } else { Mode::Enforce }, ..OperatorConfig::default() }, &mut |_| {}).expect("loads")
 }
 
 fn run(file: &str, audit: bool) -> (Session, Document) {
@@ -150,7 +151,7 @@ fn d_45_what_is_saved_checks_clean_once_the_faults_are_out() {
         assert!(revision(&saved, "10-48-50-0-26").is_none() && revision(&loaded, "10-48-50-0-26").is_some());
 
         // Loaded again: the same state, the same faults, the held address, and nothing more to do.
-        let mut again = Session::load(&[out.path().to_path_buf()], &[], &Wishes::default(), &mut |_| {}).expect("loads");
+        let mut again = Session::load(&[out.path().to_path_buf()], &[], &OperatorConfig::default(), &mut |_| {}).expect("loads");
         let later = again.fast_forward(start() + TimeDelta::hours(1));
         assert_eq!((later.events.len(), &later.findings, &later.summary.verdicts), (0, &document.findings, &document.summary.verdicts));
     }

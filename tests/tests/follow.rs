@@ -24,7 +24,7 @@ struct Followed {
 
 impl Followed {
     fn new(store: &KubeStore, discovery: Option<Duration>) -> Self {
-        Self { follower: Follower::new(store, discovery), view: View::live() }
+        Self { follower: Follower::new(store, discovery, true), view: View::live() }
     }
 
     /// Follows until something holds, or everything must begin anew.

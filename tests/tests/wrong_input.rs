@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use ipam_datastore::text::time;
-use ipam_operator::run::Wishes;
+use ipam_operator::config::OperatorConfig;
 use ipam_operator::session::Session;
 use ipam_operator::timeline::Document;
 use tempfile::NamedTempFile;
@@ -19,7 +19,7 @@ fn file(text: &str) -> NamedTempFile {
 fn load(texts: &[&str]) -> Result<Session, String> {
     let files: Vec<NamedTempFile> = texts.iter().map(|t| file(t)).collect();
     let paths: Vec<PathBuf> = files.iter().map(|f| f.path().to_path_buf()).collect();
-    Session::load(&paths, &[], &Wishes::default(), &mut |_| {}).map_err(|e| e.to_string())
+    Session::load(&paths, &[], &OperatorConfig::default(), &mut |_| {}).map_err(|e| e.to_string())
 }
 
 fn run(texts: &[&str]) -> Document {
@@ -118,7 +118,7 @@ fn d_37_files_that_cannot_be_read_are_refused_in_one_line() {
             assert!(error.contains(word), "{word}: {error}");
         }
     }
-    let missing = Session::load(&["/no/such/file".into()], &[], &Wishes::default(), &mut |_| {});
+    let missing = Session::load(&["/no/such/file".into()], &[], &OperatorConfig::default(), &mut |_| {});
     assert!(missing.is_err_and(|e| e.to_string().contains("/no/such/file")));
 }
 
@@ -231,7 +231,7 @@ fn d_35_d_51_what_a_dump_does_not_have_proves_nothing() {
     assert!(released(&run(&[&list(&[&one_namespace, &good])])).is_empty(), "pods of one namespace say nothing about others");
     let files = [file(&list(&[&node, &good]))];
     let complete = ["Pod".parse().expect("a kind")];
-    let mut session = Session::load(&[files[0].path().to_path_buf()], &complete, &Wishes::default(), &mut |_| {}).expect("loads");
+    let mut session = Session::load(&[files[0].path().to_path_buf()], &complete, &OperatorConfig::default(), &mut |_| {}).expect("loads");
     let document = session.fast_forward(time("2026-11-29T20:00:00Z").expect("a time"));
     assert_eq!(released(&document).len(), 2, "--complete Pod");
 }

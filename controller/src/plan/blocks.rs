@@ -18,12 +18,13 @@ impl Planner<'_> {
     pub(super) fn cold(&mut self, blocks: &[BlockId]) {
         for id in blocks {
             let Some((cidr, since, seq)) = self.view.cache.block(*id).and_then(|b| Some((b.cidr, b.cold_since?, b.seq))) else { continue };
-            if self.view.cache.holds.block(cidr) {
+            let kept = self.view.cache.block(*id).is_some_and(|b| self.opt_outs().block(b));
+            if kept || !self.policy.in_step || self.view.cache.holds.block(cidr) {
                 continue;
             }
             let due = since.checked_add_signed(self.config.cooldown()).unwrap_or(Time::MAX_UTC);
-            if due > self.now && self.config.cooldown() > TimeDelta::zero() {
-                self.wake_block(cidr, due);
+            if due > self.wall && self.config.cooldown() > TimeDelta::zero() {
+                self.wake_block(cidr, self.steady(due));
                 continue;
             }
             let shown = self.audit() && self.ledger.was_shown(&("collect-cold", cidr.to_string(), seq));
@@ -53,7 +54,7 @@ impl Planner<'_> {
         let mut kept = owned.iter().filter(|(cidr, _)| confirmed(*cidr)).count();
         for (cidr, id) in owned {
             let Some(block) = view.cache.block(id) else { continue };
-            if !block.is_empty() || view.cache.holds.block(cidr) || !confirmed(cidr) {
+            if !block.is_empty() || view.cache.holds.block(cidr) || !confirmed(cidr) || self.opt_outs().block(block) {
                 self.ledger.empties.remove(&cidr);
                 continue;
             }
@@ -74,7 +75,7 @@ impl Planner<'_> {
         if self.policy.limits.grace <= TimeDelta::zero() {
             return None;
         }
-        let old_enough = claimed.and_then(|t| t.checked_add_signed(YOUNGEST)).unwrap_or(Time::MIN_UTC);
+        let old_enough = claimed.and_then(|t| t.checked_add_signed(YOUNGEST)).map_or(Time::MIN_UTC, |t| self.steady(t));
         Some(seen.since.checked_add_signed(self.policy.limits.grace)?.max(old_enough))
     }
 

@@ -29,6 +29,15 @@ impl Default for Limit {
     }
 }
 
+/// What may pass the brake although it would engage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// So many addresses.
+    pub up_to: u64,
+    /// Until then, by the wall clock.
+    pub until: Time,
+}
+
 /// What the brake looked at: addresses of pods and VMs whose nodes are not known to be gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
@@ -45,6 +54,24 @@ impl Counted {
         let would = self.due + self.released;
         self.due > 0 && would >= limit.addresses && would as f64 > limit.share * (self.total + self.released) as f64
     }
+
+    /// What would be gone of what was there.
+    pub fn share(&self) -> f64 {
+        let of = self.total + self.released;
+        if of == 0 { 0.0 } else { (self.due + self.released) as f64 / of as f64 }
+    }
+}
+
+/// What the brake does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    /// It lets everything go.
+    #[default]
+    Clear,
+    /// It holds everything that counts.
+    Engaged,
+    /// It would engage, and lets so many more go.
+    Allowed(u64),
 }
 
 /// While the brake is engaged, everything is looked at again at least so often; it lets go after two looks in a row, so far apart,
@@ -54,17 +81,30 @@ const AGAIN: TimeDelta = TimeDelta::seconds(60);
 /// The brake's memory.
 #[derive(Debug, Default)]
 pub struct Brake {
-    /// What was counted when it engaged, or last while it was engaged.
-    engaged: Option<Counted>,
+    state: State,
+    /// What was counted last.
+    pub counted: Counted,
     /// Since when it would not engage again.
     calm: Option<Time>,
     released: Vec<(Time, u64)>,
+    /// What was let go by an allowance.
+    used: Option<(Allowance, u64)>,
 }
 
 impl Brake {
     /// What holds the brake, if it is engaged.
     pub fn engaged(&self) -> Option<Counted> {
-        self.engaged
+        (self.state == State::Engaged).then_some(self.counted)
+    }
+
+    /// What it does.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Lets go, and forgets why it held.
+    pub fn clear(&mut self) {
+        (self.state, self.calm) = (State::Clear, None);
     }
 
     /// Remembers an address that counts and was released.
@@ -73,6 +113,10 @@ impl Brake {
             Some((last, n)) if *last == at => *n += 1,
             _ => self.released.push((at, 1)),
         }
+        if let (State::Allowed(left), Some((_, used))) = (&mut self.state, &mut self.used) {
+            *left = left.saturating_sub(1);
+            *used += 1;
+        }
     }
 
     fn released_since(&mut self, start: Time) -> u64 {
@@ -80,14 +124,32 @@ impl Brake {
         self.released.iter().map(|(_, n)| n).sum()
     }
 
-    /// Engages, stays engaged or lets go; answers whether it is engaged.
-    fn decide(&mut self, counted: Counted, limit: &Limit, now: Time) -> bool {
-        if counted.trips(limit) {
-            (self.engaged, self.calm) = (Some(counted), None);
-        } else if self.engaged.is_some() && now - *self.calm.get_or_insert(now) >= AGAIN {
-            (self.engaged, self.calm) = (None, None);
+    /// What is left of an allowance; another one than before starts afresh.
+    fn left(&mut self, allow: Option<Allowance>, wall: Time) -> u64 {
+        let Some(allow) = allow.filter(|a| wall < a.until) else { return 0 };
+        let used = match self.used {
+            Some((before, used)) if before == allow => used,
+            _ => 0,
+        };
+        self.used = Some((allow, used));
+        allow.up_to.saturating_sub(used)
+    }
+
+    /// Engages, stays engaged, lets some go, or lets go.
+    fn decide(&mut self, counted: Counted, limit: &Limit, left: u64, now: Time) -> State {
+        self.counted = counted;
+        self.state = match (counted.trips(limit), self.state) {
+            (true, _) => {
+                self.calm = None;
+                if left > 0 { State::Allowed(left) } else { State::Engaged }
+            }
+            (false, State::Engaged) if now - *self.calm.get_or_insert(now) < AGAIN => State::Engaged,
+            (false, _) => State::Clear,
+        };
+        if self.state == State::Clear {
+            self.calm = None;
         }
-        self.engaged.is_some()
+        self.state
     }
 }
 
@@ -97,11 +159,9 @@ pub(crate) fn counts(view: &View, slot: &Slot) -> bool {
 }
 
 impl Planner<'_> {
-    /// Takes the releases that the brake counts out of the plan while it is engaged.
+    /// Takes the releases that the brake counts out of the plan while it is engaged. It looks in audit mode and while paused too, so
+    /// that it can be told what it would do; it engages where something would be written only.
     pub(super) fn brake(&mut self) {
-        if self.audit() {
-            return;
-        }
         let limit = self.policy.brake;
         let mut counted = Counted { due: self.all_due(), released: self.ledger.brake.released_since(self.now - limit.window), total: 0 };
         // Counting everything costs something, and is needed only where it can decide.
@@ -109,20 +169,37 @@ impl Planner<'_> {
             let slots = self.view.cache.blocks().flat_map(|(_, b)| &b.slots);
             counted.total = slots.filter(|s| counts(self.view, s)).count() as u64;
         }
-        if !self.ledger.brake.decide(counted, &limit, self.now) {
-            return;
+        if !self.policy.writes() {
+            self.ledger.brake.counted = counted;
+            return self.ledger.brake.clear();
         }
-        let view = self.view;
-        let mut held = Vec::new();
-        self.plan.actions.retain(|action| {
-            let Action::Release(members) = action else { return true };
-            let braked = members.iter().any(|m| view.cache.slot(m.at).is_some_and(|(_, s)| counts(view, s)));
-            if braked {
-                held.extend(members.iter().map(|m| m.block.net()));
+        let left = self.ledger.brake.left(self.policy.allow, self.wall);
+        let mut left = match self.ledger.brake.decide(counted, &limit, left, self.now) {
+            State::Clear => return,
+            State::Engaged => 0,
+            State::Allowed(left) => left,
+        };
+        let mut braked: Vec<(Time, usize, u64)> = Vec::new();
+        for (i, action) in self.plan.actions.iter().enumerate() {
+            let Action::Release(members) = action else { continue };
+            if members.iter().any(|m| self.view.cache.slot(m.at).is_some_and(|(_, s)| counts(self.view, s))) {
+                braked.push((self.since(members), i, members.len() as u64));
             }
-            !braked
-        });
-        held.into_iter().for_each(|block| self.wake_block(block, self.now + AGAIN));
+        }
+        // What has been due for longest goes first, as far as it is allowed; a handle never by half.
+        braked.sort_unstable();
+        let mut out = Vec::new();
+        for (_, i, n) in braked {
+            match left.checked_sub(n) {
+                Some(rest) => left = rest,
+                None => {
+                    left = 0;
+                    out.push(i);
+                }
+            }
+        }
+        out.sort_unstable();
+        self.drop_actions(&out, self.now + AGAIN);
     }
 
     /// How many of the leaks that count have waited long enough and are held by nothing. What was just released and is not told yet

@@ -11,18 +11,32 @@ use rustc_hash::FxHashSet;
 
 use super::Planner;
 
-/// Departures within so long count together.
-const WINDOW: TimeDelta = TimeDelta::minutes(10);
-/// Fewer are no mass; nor is half of the nodes or less.
-const NODES: usize = 10;
+/// When departures are many at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mass {
+    /// This share of the nodes or less is no mass.
+    pub share: f64,
+    /// Nor are fewer.
+    pub nodes: usize,
+    /// Departures within so long count together.
+    pub window: TimeDelta,
+}
+
+impl Default for Mass {
+    /// Half, 10, 10 minutes.
+    fn default() -> Self {
+        Self { share: 0.5, nodes: 10, window: TimeDelta::minutes(10) }
+    }
+}
 
 /// Which nodes that own blocks were seen alive, and which of them went.
 #[derive(Debug, Default)]
 pub struct Departures {
     alive: BTreeSet<Box<str>>,
     gone: Vec<(Time, Box<str>)>,
-    /// Nodes that went with many others, and since when.
+    /// Nodes that went with many others, or that were opted out, and since when.
     patient: BTreeMap<Box<str>, Time>,
+    mass: bool,
 }
 
 impl Departures {
@@ -45,18 +59,24 @@ impl Departures {
     }
 
     /// Whether too many went; then those wait.
-    fn look(&mut self, now: Time) {
-        self.gone.retain(|(at, _)| *at > now - WINDOW);
+    fn look(&mut self, mass: &Mass, now: Time) {
+        self.gone.retain(|(at, _)| *at > now - mass.window);
         let (gone, seen) = (self.gone.len(), self.gone.len() + self.alive.len());
-        if gone >= NODES && gone * 2 > seen {
+        self.mass = gone >= mass.nodes && gone as f64 > mass.share * seen as f64;
+        if self.mass {
             for (at, name) in &self.gone {
                 self.patient.entry(name.clone()).or_insert(*at);
             }
         }
     }
 
-    /// Since when a node that went with many others is gone.
-    pub fn with_many(&self, name: &str) -> Option<Time> {
+    /// Whether many are going at the moment.
+    pub fn many(&self) -> bool {
+        self.mass
+    }
+
+    /// Since when a node is gone that went with many others, or that was opted out.
+    pub fn waits(&self, name: &str) -> Option<Time> {
         self.patient.get(name).copied()
     }
 }
@@ -74,15 +94,20 @@ impl Planner<'_> {
         for (name, node) in by_name {
             match cache.node(node) {
                 Lookup::Seen(()) => departures.here(name, cache.owned_blocks(node).next().is_some()),
-                Lookup::Absent => departures.gone(name, self.now),
+                Lookup::Absent => {
+                    departures.gone(name, self.now);
+                    if self.view.left_opted_out(name) {
+                        departures.patient.entry(name.into()).or_insert(self.now);
+                    }
+                }
                 Lookup::Unsure => {}
             }
         }
-        departures.look(self.now);
+        departures.look(&self.policy.departed, self.now);
     }
 
-    /// Whether the node of an allocation went with many others.
-    pub(super) fn went_with_many(&self, slot: &Slot) -> bool {
-        slot.node().is_some_and(|node| self.ledger.departures.with_many(self.view.cache.node_text(node)).is_some())
+    /// Whether the node of an allocation went in a way that nobody may have meant.
+    pub(super) fn left_oddly(&self, slot: &Slot) -> bool {
+        slot.node().is_some_and(|node| self.ledger.departures.waits(self.view.cache.node_text(node)).is_some())
     }
 }

@@ -93,6 +93,7 @@ impl Planner<'_> {
         let handle = if let Together::Handle(handle) = together { Some(handle) } else { None };
         let state = match group(judged, &self.policy.limits) {
             Group::Open { .. } if view.cache.is_held(handle) => Group::Held(HeldBy::BadObject),
+            Group::Open { .. } if self.keeps(&members) => Group::Held(HeldBy::OptedOut),
             state => state,
         };
         let held = if let Group::Held(by) = state { Some(by) } else { None };
@@ -104,10 +105,16 @@ impl Planner<'_> {
         state
     }
 
+    /// Whether somebody said that one of these must stay.
+    fn keeps(&self, members: &[AllocRef]) -> bool {
+        let opt_outs = self.opt_outs();
+        members.iter().any(|at| self.view.cache.slot(*at).is_some_and(|(block, slot)| opt_outs.allocation(block, slot).is_some()))
+    }
+
     /// One allocation for the schedule; a leak is remembered.
     pub(super) fn member(&mut self, block: &Block, slot: &Slot) -> Member {
         let mut member = self.view.cache.member(block, slot, self.now);
-        if member.wait == Wait::Now && self.went_with_many(slot) {
+        if member.wait == Wait::Now && self.left_oddly(slot) {
             member.wait = Wait::Grace;
         }
         let Some(leak) = member.verdict.leak() else { return member };

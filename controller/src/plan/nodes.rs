@@ -18,7 +18,10 @@ impl Planner<'_> {
         if view.cache.holds.node(name) {
             return;
         }
-        if let Some(since) = self.ledger.departures.with_many(name)
+        if self.opt_outs().touches(node) {
+            return;
+        }
+        if let Some(since) = self.ledger.departures.waits(name)
             && self.now < since + self.policy.limits.grace
         {
             return self.ledger.timers.lower(Subject::Node(node), since + self.policy.limits.grace);

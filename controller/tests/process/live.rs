@@ -12,7 +12,7 @@ use ipam::store::{Datastore, Freshness, Kind, Table};
 use ipam::{Block, MemStore};
 use ipam_datastore::text::time;
 use ipam_datastore::{Group, KubeStore};
-use ipam_operator::run::Wishes;
+use ipam_operator::config::OperatorConfig;
 use ipam_operator::session::Session;
 use ipam_tests::control_plane::ControlPlane;
 
@@ -46,9 +46,9 @@ async fn simulated(file: &str) -> BTreeMap<String, String> {
     dump.write_all(text.as_bytes()).expect("written");
     let store: MemStore = std::thread::scope(|scope| {
         let run = || {
-            let two = Some(TimeDelta::seconds(2));
-            let wishes = Wishes { grace: two, vm_floor: two, ..Wishes::default() };
-            let mut session = Session::load(&[dump.path().to_path_buf()], &[], &wishes, &mut |_| {}).expect("loads");
+            let two = TimeDelta::seconds(2);
+            let config = OperatorConfig { leak_grace: Some(two), vm_floor: two, ..OperatorConfig::default() };
+            let mut session = Session::load(&[dump.path().to_path_buf()], &[], &config, &mut |_| {}).expect("loads");
             session.fast_forward(time("2026-11-29T20:35:20Z").expect("a time"));
             session.dump.store.clone()
         };

@@ -22,7 +22,8 @@ use super::{Dump, DumpError, Input};
 use crate::bad::{BadItem, concerns_handles, holds};
 use crate::facts::CoreObject;
 use crate::group::Group;
-use crate::update::{Settings, Update};
+use crate::opt_out::OptOut;
+use crate::update::{Settings, Update, Watched};
 use crate::wire::{FieldError, Wire, decode};
 
 /// Kinds that the user says are complete in the dump although it has none of them (D-35, D-51).
@@ -192,6 +193,7 @@ impl Loader<'_> {
             return self.bad_core(kind, &Value::Null, "metadata.name: is missing");
         };
         let namespace = metadata.and_then(|m| m.namespace.clone()).unwrap_or_default();
+        let says = core.opt_out();
         let update = match (core.api_version.as_deref(), kind) {
             (Some("v1"), "Pod") => {
                 let facts = core.pod();
@@ -208,9 +210,19 @@ impl Loader<'_> {
             }
             (Some("kubevirt.io/v1"), "VirtualMachine") => Update::Vm(namespace, name, Lookup::Seen(())),
             (Some("kubevirt.io/v1"), "VirtualMachineInstance") => Update::Vmi(namespace, name, Lookup::Seen(core.vmi())),
+            (Some("v1"), "Namespace") => return self.opt_out(Watched::Namespace, name, says),
             _ => return,
         };
+        if let Update::Node(name, _) = &update {
+            self.opt_out(Watched::Node, name.clone(), says);
+        }
         self.once(update);
+    }
+
+    fn opt_out(&mut self, watched: Watched, name: String, says: Option<OptOut>) {
+        if says.is_some() {
+            (self.sink)(Update::OptOut(watched, name, says));
+        }
     }
 
     /// Passes an object on; a second, different one of the same key makes the key one that is not understood.
@@ -270,7 +282,12 @@ impl Loader<'_> {
             "IPAMBlock" => self.put::<BlockKind>(group, object, |e| Some(Update::Block(e))),
             "BlockAffinity" => self.put::<AffinityKind>(group, object, |e| Some(Update::Affinity(e))),
             "IPAMHandle" => self.put::<HandleKind>(group, object, |_| None),
-            "IPPool" => self.put::<PoolKind>(group, object, |e| Some(Update::Pool(e))),
+            "IPPool" => {
+                if let Some(name) = object.get("metadata").and_then(|m| m["name"].as_str()) {
+                    self.opt_out(Watched::Pool, name.into(), OptOut::read(&object));
+                }
+                self.put::<PoolKind>(group, object, |e| Some(Update::Pool(e)));
+            }
             "IPReservation" => self.put::<ReservationKind>(group, object, |e| Some(Update::Reservation(e))),
             "IPAMConfig" | "IPAMConfiguration" => self.put::<ConfigKind>(group, object, |e| Some(Update::Config(Ok(e)))),
             "ClusterInformation" => self.put::<ClusterKind>(group, object, |e| Some(Update::Cluster(Ok(e)))),

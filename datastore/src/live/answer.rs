@@ -98,6 +98,14 @@ impl Answer {
         }
     }
 
+    /// Its status; `None`: there was no answer.
+    pub(super) fn code(&self) -> Option<StatusCode> {
+        match self {
+            Answer::Http(code, _) | Answer::Later(code, _) => Some(*code),
+            Answer::Nothing(_) => None,
+        }
+    }
+
     /// How long the server wants to be left alone.
     pub(super) fn pause(&self) -> Option<Duration> {
         if let Answer::Later(_, pause) = self { Some(*pause) } else { None }

@@ -21,6 +21,7 @@ use kube::{Client, Config};
 use tokio::time::timeout;
 
 use super::answer::{Answer, Purpose};
+use super::traffic::Traffic;
 
 /// How long a reading of one object, or a write, may take.
 const ONE: Duration = Duration::from_secs(10);
@@ -78,6 +79,9 @@ pub struct Connection {
     /// Only one makes it anew at a time; when that was done last.
     renewing: Arc<async_lock::Mutex<Option<Time>>>,
     requests: Arc<Mutex<Requests>>,
+    traffic: Arc<Traffic>,
+    /// Told of each request.
+    pulse: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 fn verb(purpose: Purpose) -> Verb {
@@ -97,7 +101,17 @@ impl Connection {
     /// There is no usable configuration.
     pub async fn new(access: Access) -> Result<Self, ConnectError> {
         let client = Arc::new(Mutex::new(client(&access).await?));
-        Ok(Self { access, client, renewing: Arc::default(), requests: Arc::default() })
+        Ok(Self { access, client, renewing: Arc::default(), requests: Arc::default(), traffic: Arc::default(), pulse: None })
+    }
+
+    /// The same connection; `pulse` is told of each request that goes through this one.
+    pub fn with_pulse(self, pulse: Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self { pulse: Some(pulse), ..self }
+    }
+
+    /// Numbers of what went through all clones of this one.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// The client of now.
@@ -112,13 +126,17 @@ impl Connection {
 
     fn count(&self, purpose: Purpose, kind: &'static str) {
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry((verb(purpose), kind)).or_default() += 1;
+        if let Some(pulse) = &self.pulse {
+            pulse();
+        }
     }
 
     /// A reading: again when the server is busy or not there, and once more with new credentials.
     pub(super) async fn read(&self, purpose: Purpose, kind: &'static str, path: &str) -> Answer {
         let once = || async {
             self.count(purpose, kind);
-            let answer = self.send(Method::GET, path, Vec::new(), if purpose == Purpose::List { MANY } else { ONE }).await;
+            let limit = if purpose == Purpose::List { MANY } else { ONE };
+            let answer = self.timed(purpose, kind, self.send(Method::GET, path, Vec::new(), limit)).await;
             if answer.passing() { Err(answer) } else { Ok(answer) }
         };
         let pauses = ExponentialBuilder::default().with_min_delay(Duration::from_millis(100)).with_max_times(AGAIN).with_jitter();
@@ -139,10 +157,19 @@ impl Connection {
             Purpose::Update => Method::PUT,
             _ => Method::DELETE,
         };
-        let answer = self.send(method, path, body, ONE).await;
+        let answer = self.timed(purpose, kind, self.send(method, path, body, ONE)).await;
         if answer.unauthorized() {
             self.renew().await;
         }
+        answer
+    }
+
+    /// Counts a request with its answer.
+    async fn timed(&self, purpose: Purpose, kind: &'static str, send: impl Future<Output = Answer>) -> Answer {
+        let start = SystemClock.now();
+        let answer = send.await;
+        let seconds = (SystemClock.now() - start).to_std().unwrap_or_default().as_secs_f64();
+        self.traffic.request(verb(purpose).word(), kind, answer.code(), Some(seconds));
         answer
     }
 
@@ -157,6 +184,9 @@ impl Connection {
             let answer = client.send(request).await.map_err(|e| ipam::release::chain(&e))?;
             let code = answer.status();
             let later = answer.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).map(str::to_owned);
+            if let Some(date) = answer.headers().get(header::DATE).and_then(|v| v.to_str().ok()) {
+                self.traffic.date(date, SystemClock.now());
+            }
             let body = answer.into_body().collect().await.map_err(|e| ipam::release::chain(&e))?;
             Ok::<_, String>(Answer::of(code, later.as_deref(), body.to_bytes().to_vec()))
         };

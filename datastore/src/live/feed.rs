@@ -9,14 +9,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, stream};
-use http::Request;
-use ipam::StoreError;
+use http::{Request, StatusCode};
+use ipam::{Clock as _, StoreError, SystemClock};
 use ipam::store::Freshness;
 use kube::core::WatchEvent;
 use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::store::KubeStore;
+use super::traffic::{Relist, Traffic};
 
 /// At least this long between two starts of a watch.
 const PACE: Duration = Duration::from_secs(1);
@@ -69,6 +70,8 @@ pub struct Feed {
     out: VecDeque<Told>,
     behind: Option<String>,
     unserved: bool,
+    /// Why the next full set is read.
+    relist: Relist,
 }
 
 fn name(object: &Map<String, Value>) -> Name {
@@ -95,6 +98,7 @@ impl Feed {
             out: VecDeque::new(),
             behind: None,
             unserved: false,
+            relist: Relist::Start,
         }
     }
 
@@ -118,9 +122,9 @@ impl Feed {
             Ok(None) if self.revision.is_some() => self.events = None,
             Ok(None) => self.failed("the initial set broke off"),
             // No event: what it was about cannot be told (D-77).
-            Ok(Some(Err(e @ (kube::Error::SerdeError(_) | kube::Error::Api(_))))) => self.anew(&ipam::release::chain(&e)),
+            Ok(Some(Err(e @ (kube::Error::SerdeError(_) | kube::Error::Api(_))))) => self.anew(&ipam::release::chain(&e), Relist::Errors),
             Ok(Some(Err(e))) => self.failed(&ipam::release::chain(&e)),
-            Err(_) => self.anew("nothing was told for three minutes"),
+            Err(_) => self.anew("nothing was told for three minutes", Relist::Silent),
         }
     }
 
@@ -139,11 +143,18 @@ impl Feed {
         let initial = self.revision.is_none();
         let request = Request::get(format!("{}?{query}", self.path)).body(Vec::new());
         let Ok(request) = request else { return self.failed("the path cannot be asked for") };
-        match self.store.connection().client().request_events(request).await {
+        let answer = self.store.connection().client().request_events(request).await;
+        let code = match &answer {
+            Ok(_) => Some(StatusCode::OK),
+            Err(kube::Error::Api(status)) => StatusCode::from_u16(status.code).ok(),
+            Err(_) => None,
+        };
+        self.traffic().request("watch", self.kind, code, None);
+        match answer {
             Ok(events) => self.events = Some((Box::pin(events), initial)),
             Err(kube::Error::Api(status)) => match status.code {
                 404 => self.not_served(),
-                410 => self.anew("its revision has expired"),
+                410 => self.anew("its revision has expired", Relist::Expired),
                 // A server without streaming lists.
                 400 | 422 if initial => self.list().await,
                 401 => {
@@ -170,7 +181,12 @@ impl Feed {
         }
     }
 
+    fn traffic(&self) -> &Traffic {
+        self.store.connection().traffic()
+    }
+
     fn event(&mut self, event: WatchEvent<Map<String, Value>>) {
+        self.traffic().told(self.kind, SystemClock.now());
         if !matches!(event, WatchEvent::Error(_)) {
             self.errors = 0;
         }
@@ -194,7 +210,7 @@ impl Feed {
                     self.revision = Some(revision);
                 }
             }
-            WatchEvent::Error(status) if status.code == 410 => self.anew("its revision has expired"),
+            WatchEvent::Error(status) if status.code == 410 => self.anew("its revision has expired", Relist::Expired),
             WatchEvent::Error(status) => self.failed(&status.message),
         }
     }
@@ -239,6 +255,8 @@ impl Feed {
             *initial = false;
         }
         let back = self.reached(&revision);
+        let relist = std::mem::replace(&mut self.relist, Relist::Errors);
+        self.traffic().relist(self.kind, if back { Relist::RevisionBack } else { relist });
         (self.revision, self.errors, self.behind, self.unserved) = (Some(revision), 0, None, false);
         self.out.push_back(if back { Told::WentBack } else { Told::Synced });
     }
@@ -248,12 +266,13 @@ impl Feed {
         self.events = None;
         tracing::warn!(kind = self.kind, why, errors = self.errors, "following failed");
         if self.errors >= ERRORS || self.revision.is_none() {
-            self.anew(why);
+            self.anew(why, if self.revision.is_none() { self.relist } else { Relist::Errors });
         }
     }
 
     /// The full set has to be read.
-    fn anew(&mut self, why: &str) {
+    fn anew(&mut self, why: &str, relist: Relist) {
+        self.relist = relist;
         (self.events, self.revision, self.unserved) = (None, None, false);
         if self.behind.as_deref() != Some(why) {
             self.behind = Some(why.into());

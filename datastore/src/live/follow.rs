@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use ipam::StoreError;
+use ipam::audit::BadObject;
 use ipam::ids::BlockCidr;
 use ipam::model::HandleKind;
 use ipam::store::{Freshness, Row};
@@ -22,7 +23,9 @@ use tokio::time::{interval, timeout};
 use super::discovery::discover;
 use super::feed::{Feed, Name, Told};
 use super::kinds::{Decoder, Said, decoded, place};
+use super::connection::Connection;
 use super::store::KubeStore;
+use super::traffic::Numbers;
 use crate::bad::{BadItem, concerns_handles, holds};
 use crate::update::{Sync, Update, Watched};
 use crate::wire::Wire as _;
@@ -56,6 +59,7 @@ type Question = (u64, BTreeSet<BlockCidr>);
 
 /// Follows a cluster; ends with it.
 pub struct Follower {
+    connection: Connection,
     heard: mpsc::Receiver<Heard>,
     /// Came while nobody was ready for it.
     next: Option<Heard>,
@@ -70,21 +74,43 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows the cluster of a store. Which API group the server speaks is asked again every `discovery`, if given.
-    pub fn new(store: &KubeStore, discovery: Option<Duration>) -> Self {
+    /// Follows the cluster of a store; without `kubevirt` as if it served no VMs. Which API group the server speaks is asked again
+    /// every `discovery`, if given.
+    pub fn new(store: &KubeStore, discovery: Option<Duration>, kubevirt: bool) -> Self {
         let (out, heard) = mpsc::channel(CAPACITY);
         let (question, asked) = watch::channel(Question::default());
         let poke = Arc::new(Notify::new());
         let mut tasks = JoinSet::new();
         for watched in Watched::ALL {
-            tasks.spawn(follow(store.clone(), watched, out.clone(), poke.clone()));
+            if kubevirt || !matches!(watched, Watched::Vm | Watched::Vmi) {
+                tasks.spawn(follow(store.clone(), watched, out.clone(), poke.clone()));
+            } else {
+                // The channel has room for all kinds.
+                drop(out.try_send(Heard::Kind(Said::Sync(watched, Sync::NotServed))));
+            }
         }
         if let Some(every) = discovery {
             tasks.spawn(groups(store.clone(), every, out.clone(), poke));
         }
         tasks.spawn(handles(store.clone(), asked, out));
         let (trusts, bad) = (Trusts { not_if_empty: true, ..Trusts::default() }, BTreeMap::new());
-        Self { heard, next: None, tasks, over: None, trusts, bad, question, handles: None }
+        let connection = store.connection().clone();
+        Self { connection, heard, next: None, tasks, over: None, trusts, bad, question, handles: None }
+    }
+
+    /// Numbers of what goes between us and the server.
+    pub fn numbers(&self) -> Numbers {
+        self.connection.traffic().numbers()
+    }
+
+    /// Objects that are not understood.
+    pub fn bad(&self) -> Vec<BadObject> {
+        self.bad.values().map(|item| item.what.clone()).collect()
+    }
+
+    /// How many changes wait, and how many may.
+    pub fn queue(&self) -> (usize, usize) {
+        (self.heard.len(), CAPACITY)
     }
 
     /// Hands over what waits; answers whether there was anything.

@@ -12,6 +12,7 @@ use super::feed::{Name, Told};
 use crate::bad::BadItem;
 use crate::facts::CoreObject;
 use crate::group::Group;
+use crate::opt_out::OptOut;
 use crate::update::{Settings, Sync, Update, Watched};
 use crate::wire::{Decoded, FieldError, Wire, decode};
 
@@ -36,6 +37,7 @@ pub(super) fn place(watched: Watched, group: Group) -> (&'static str, String) {
     let (root, kind, plural) = match watched {
         Watched::Pod => ("/api/v1", "Pod", "pods"),
         Watched::Node => ("/api/v1", "Node", "nodes"),
+        Watched::Namespace => ("/api/v1", "Namespace", "namespaces"),
         Watched::Vm => ("/apis/kubevirt.io/v1", "VirtualMachine", "virtualmachines"),
         Watched::Vmi => ("/apis/kubevirt.io/v1", "VirtualMachineInstance", "virtualmachineinstances"),
         Watched::Block => row::<BlockKind>(group),
@@ -62,6 +64,8 @@ pub(super) struct Decoder {
     kind: &'static str,
     objects: Box<dyn Objects>,
     bad: BTreeSet<Name>,
+    /// Objects that say something about releasing.
+    opted: BTreeSet<Name>,
 }
 
 /// The objects of one kind. They come and go by name.
@@ -85,9 +89,10 @@ impl Decoder {
             Watched::Config => Box::new(Single { group, update: Update::Config }),
             Watched::Cluster => Box::new(Single { group, update: Update::Cluster }),
             Watched::Settings => Box::new(Controllers),
+            Watched::Namespace => Box::new(Named),
             Watched::Pod | Watched::Node | Watched::Vm | Watched::Vmi => Box::new(Core(watched)),
         };
-        Self { watched, kind: place(watched, group).0, objects, bad: BTreeSet::new() }
+        Self { watched, kind: place(watched, group).0, objects, bad: BTreeSet::new(), opted: BTreeSet::new() }
     }
 
     pub(super) fn told(&mut self, told: Told) -> Vec<Said> {
@@ -96,6 +101,7 @@ impl Decoder {
             Told::Gone(name) => {
                 let mut updates = Vec::new();
                 self.objects.gone(&name, None, &mut updates);
+                updates.extend(self.opt_out(&name, &Map::new()));
                 updates.into_iter().map(Said::Update).chain(self.good(name)).collect()
             }
             Told::Synced => vec![Said::Sync(self.watched, Sync::Full)],
@@ -107,7 +113,7 @@ impl Decoder {
 
     /// What a bad object holds is said before the object goes, and after it has come back.
     fn put(&mut self, name: Name, object: Map<String, Value>) -> Vec<Said> {
-        let mut updates = Vec::new();
+        let mut updates: Vec<Update> = self.opt_out(&name, &object).into_iter().collect();
         let Err(e) = self.objects.put(&name, &object, &mut updates) else {
             return updates.into_iter().map(Said::Update).chain(self.good(name)).collect();
         };
@@ -116,6 +122,19 @@ impl Decoder {
         self.bad.insert(name.clone());
         let bad = Said::Bad(self.watched, name, Some(Box::new(BadItem::new(self.kind, &Value::Object(object), &e))));
         std::iter::once(bad).chain(updates.into_iter().map(Said::Update)).collect()
+    }
+
+    /// What an object says about releasing, where that is something, or was.
+    fn opt_out(&mut self, name: &Name, object: &Map<String, Value>) -> Option<Update> {
+        if !matches!(self.watched, Watched::Pool | Watched::Node | Watched::Namespace) {
+            return None;
+        }
+        let says = OptOut::read(object);
+        let said = match says {
+            Some(_) => !self.opted.insert(name.clone()),
+            None => self.opted.remove(name),
+        };
+        (said || says.is_some()).then(|| Update::OptOut(self.watched, name.1.clone(), says))
     }
 
     fn good(&mut self, name: Name) -> Option<Said> {
@@ -197,6 +216,17 @@ impl Objects for Controllers {
             out.push(Update::Settings(None));
         }
     }
+}
+
+/// Objects of which only the metadata matters.
+struct Named;
+
+impl Objects for Named {
+    fn put(&mut self, _: &Name, _: &Map<String, Value>, _: &mut Vec<Update>) -> Result<(), FieldError> {
+        Ok(())
+    }
+
+    fn gone(&mut self, _: &Name, _: Option<&FieldError>, _: &mut Vec<Update>) {}
 }
 
 /// Pods, nodes, VMs and VM instances.

@@ -9,7 +9,7 @@ use super::kinds::place;
 use super::store::escaped;
 use crate::facts::CoreObject;
 use crate::group::Group;
-use crate::update::Watched;
+use crate::update::{Settings, Watched};
 
 /// Asks for a pod, node, VM or VM instance by namespace (empty for nodes) and name. Only "there is no such object" of the server
 /// itself is an absence; everything else that is no object proves nothing.
@@ -34,4 +34,26 @@ pub async fn look(connection: &Connection, watched: Watched, namespace: &str, na
             Lookup::Unsure
         }
     }
+}
+
+/// What the controllers' configuration of the cluster says; `None`: there is none.
+///
+/// # Errors
+/// It could not be read.
+pub async fn controllers_settings(connection: &Connection, group: Group) -> Result<Option<Settings>, StoreError> {
+    let (kind, path) = place(Watched::Settings, group);
+    match connection.read(Purpose::Get, kind, &format!("{path}/default")).await.understood(Purpose::Get, kind) {
+        Ok(body) => {
+            let object = serde_json::from_slice(&body).map_err(|e| StoreError::Unavailable(e.to_string()))?;
+            Ok(Some(Settings::read(&object).0))
+        }
+        Err(StoreError::Absent | StoreError::NotServed(_)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The UID of the object at a path, if it can be had.
+pub async fn uid(connection: &Connection, path: &str) -> Option<String> {
+    let body = connection.read(Purpose::Get, "object", path).await.understood(Purpose::Get, "object").ok()?;
+    serde_json::from_slice::<CoreObject>(&body).ok()?.metadata?.uid
 }

@@ -10,6 +10,7 @@
 //! | `kinds` | what is told of a kind, decoded |
 //! | [`follow`] | following everything |
 //! | [`look`](mod@look) | one object, as it is at this moment |
+//! | [`traffic`] | numbers of what goes between us and the server |
 //! | [`snapshot`](mod@snapshot) | everything at once, as a dump |
 
 pub mod answer;
@@ -21,10 +22,11 @@ mod kinds;
 pub mod look;
 pub mod snapshot;
 pub mod store;
+pub mod traffic;
 
 pub use connection::{Access, ConnectError, Connection};
 pub use feed::{Feed, Told};
 pub use follow::{Anew, DISCOVERY, Follower};
-pub use look::look;
+pub use look::{controllers_settings, look, uid};
 pub use snapshot::snapshot;
 pub use store::KubeStore;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use ipam_operator::ledger::Ledger;
-use ipam_operator::plan::{Mode, Policy, plan};
+use ipam_operator::plan::{Now, Policy, plan};
 use ipam_tests::synthetic::{now, view};
 
 fn resident_kib() -> Option<u64> {
@@ -16,8 +16,8 @@ fn main() {
     if let [n] = sizes[..] {
         let mut view = view(n);
         let (mut ledger, dirty) = (Ledger::default(), view.take_dirty());
-        let policy = Policy { mode: Mode::Enforce, limits: Default::default(), brake: Default::default() };
-        let planned = plan(&view, &mut ledger, dirty, now(), &policy, &Default::default());
+        let policy = Policy::default();
+        let planned = plan(&view, &mut ledger, dirty, Now::both(now()), &policy, &Default::default());
         let kib = resident_kib().unwrap_or(0);
         println!(
             "{n:>9} allocations  {:>5} MB  {:>4} bytes each  ({} actions)",

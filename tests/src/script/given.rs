@@ -7,11 +7,16 @@ use ipam::model::{
     Affinity, AffinityKind, AffinityState, Allocatable, BlockKind, ClusterInfo, ClusterKind, Config, ConfigKind, Pool, PoolKind,
     Reservation, ReservationKind,
 };
+use chrono::TimeDelta;
 use ipam::store::{Extra, Revision, Row, StoreError, Uid};
 use ipam_accounting::facts::{Attrs, Finished, Lookup, NodeFacts, PodFacts, TUNNEL_TYPES, VmiFacts, WINDOWS_HANDLE};
 use ipam_accounting::inventory::Trust;
 use ipam_datastore::Update;
-use ipam_operator::plan::Mode;
+use ipam_datastore::opt_out::OptOut;
+use ipam_datastore::update::Watched;
+use ipam_operator::config::IndexRepair;
+use ipam_operator::plan::{Allowance, Mass, Mode, OptOuts};
+use ipam_operator::view::Me;
 
 use super::{World, duration};
 use crate::faulty::row_name;
@@ -110,6 +115,79 @@ impl World {
                 self.policy.brake = ipam_operator::plan::Limit { share, addresses, window: duration(window)? };
             }
             ["mode", "audit"] => self.policy.mode = Mode::Audit,
+            ["mode", "enforce"] => {
+                self.policy.mode = Mode::Enforce;
+                self.ledger.forget_shown();
+                self.view.cache.mark_all();
+            }
+            _ => return self.policy(words),
+        }
+        Ok(())
+    }
+
+    /// What the operator obeys.
+    fn policy(&mut self, words: &[&str]) -> Done {
+        match words {
+            ["paused", yes] => {
+                self.policy.paused = *yes == "yes";
+                self.view.cache.mark_all();
+            }
+            ["active", yes] => {
+                self.policy.active = *yes == "yes";
+                self.ledger.brake.clear();
+                self.view.cache.mark_all();
+            }
+            ["rate", per_second, burst] => {
+                let number = |text: &str| text.parse().map_err(|_| bad(text));
+                (self.policy.rate.per_second, self.policy.rate.burst) = (number(per_second)?, number(burst)?);
+            }
+            ["per-pass", n] => self.policy.rate.per_pass = n.parse().map_err(|_| bad(n))?,
+            ["allow", n, within] => {
+                let until = self.now() + duration(within)?;
+                self.policy.allow = Some(Allowance { up_to: n.parse().map_err(|_| bad(n))?, until });
+                self.view.cache.mark_all();
+            }
+            ["departed", share, nodes, window] => {
+                let (share, nodes) = (share.parse().map_err(|_| bad(share))?, nodes.parse().map_err(|_| bad(nodes))?);
+                self.policy.departed = Mass { share, nodes, window: duration(window)? };
+            }
+            ["wall", jump] => {
+                let by = duration(jump.trim_start_matches(['+', '-']))?;
+                self.wall_ahead += if jump.starts_with('-') { -by } else { by };
+            }
+            ["skew", d] => {
+                self.policy.in_step = duration(d)? <= TimeDelta::seconds(30);
+                self.view.cache.mark_all();
+            }
+            ["guid", guid] => self.view.cluster_guid = (*guid).into(),
+            ["me", pod] => self.view.me = pair(pod).map(|(namespace, name)| Some(Me { namespace, name }))?,
+            ["repair", how] => {
+                self.repair = match *how {
+                    "off" => IndexRepair::Off,
+                    "repair" => IndexRepair::Repair,
+                    _ => IndexRepair::Report,
+                };
+            }
+            ["opt-out", "config", what, name] => {
+                let one = |this: &str| if *what == this { vec![(*name).to_owned()] } else { Vec::new() };
+                let cidrs = one("cidr").iter().filter_map(|c| ipam_operator::config::keys::cidr(c)).collect::<Vec<_>>();
+                self.policy.opt_outs = OptOuts::configured(one("pool"), one("namespace"), one("node"), cidrs.into_iter());
+                self.view.cache.mark_all();
+            }
+            ["opt-out", what, name, says @ ..] => {
+                let watched = match *what {
+                    "pool" => Watched::Pool,
+                    "namespace" => Watched::Namespace,
+                    "node" => Watched::Node,
+                    other => return Err(bad(other)),
+                };
+                let says = match says {
+                    ["gone"] => None,
+                    [value] => Some(OptOut { value: (*value).into(), inside: false }),
+                    _ => Some(OptOut { value: "true".into(), inside: false }),
+                };
+                self.view.apply(&Update::OptOut(watched, (*name).into(), says));
+            }
             ["trust", kind, yes] => {
                 let yes = *yes == "yes";
                 match *kind {

@@ -1,0 +1,427 @@
+//! What is around the passes and outlives what is known of a cluster: configuration, leadership, and where everything is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ipam::audit::Finding;
+use ipam_accounting::schedule::Time;
+use ipam_datastore::text::stamp;
+use ipam_datastore::update::{Sync, Watched};
+use ipam_metrics::further as series;
+use ipam_metrics::{Page, Samples};
+use serde_json::json;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Operator, OUT_OF_STEP};
+use crate::clocks::RealClocks;
+use crate::config::file::Configured;
+use crate::config::{OperatorConfig, Reload, show};
+use crate::events::{Note, Regarding, Teller};
+use crate::feed::{Source, bad_by_kind};
+use crate::gauges::Gauges;
+use crate::leadership::Leadership;
+use crate::pass::PassReport;
+use crate::plan::{BrakeState, Mode, Now};
+use crate::report::report;
+use crate::status::{BAD, Conditions, GOOD, Question, Report, Status};
+use crate::told::{self, Tally};
+use crate::upkeep::Upkeep;
+use crate::view::Gate;
+
+/// Takes a new level or filter of the log.
+pub type SetLog = Box<dyn Fn(&str) + Send>;
+
+/// Everything around the passes.
+pub struct Around {
+    /// The clocks.
+    pub clocks: RealClocks,
+    /// What is obeyed.
+    pub config: OperatorConfig,
+    configured: Configured,
+    /// Who acts.
+    pub leadership: Leadership,
+    /// What the loop says of itself.
+    pub status: Status,
+    /// What is asked of the loop.
+    pub questions: mpsc::Receiver<Question>,
+    /// Wakes the loop when somebody wants it to stop.
+    pub stop: Arc<Notify>,
+    /// Metrics.
+    pub page: Page,
+    /// What this process counts.
+    pub tally: Tally,
+    teller: Teller,
+    notes: mpsc::Sender<Note>,
+    dropped: u64,
+    conditions: Conditions,
+    simulated: bool,
+    set_log: SetLog,
+    /// The gauges of the cluster as they were when the gate was open last.
+    cluster: Samples,
+    totals: crate::ledger::Totals,
+    gate_told: Option<bool>,
+    pools_told: std::collections::BTreeMap<String, &'static str>,
+    was_active: Option<bool>,
+}
+
+impl Around {
+    /// Around a run that has not begun. Kubernetes events go to `notes`.
+    pub fn new(
+        clocks: RealClocks,
+        (configured, config): (Configured, OperatorConfig),
+        leadership: Leadership,
+        notes: mpsc::Sender<Note>,
+        simulated: bool,
+        set_log: SetLog,
+    ) -> Self {
+        let (status, questions) = Status::new(clocks, leadership.clone());
+        let page = Page::default();
+        page.show_zeros(config.zeros);
+        Self {
+            clocks,
+            teller: Teller::new(config.events.interval),
+            config,
+            configured,
+            leadership,
+            status,
+            questions,
+            stop: Arc::default(),
+            page,
+            tally: Tally::default(),
+            notes,
+            dropped: 0,
+            conditions: Conditions::default(),
+            simulated,
+            set_log,
+            cluster: Samples::default(),
+            totals: Default::default(),
+            gate_told: None,
+            pools_told: Default::default(),
+            was_active: None,
+        }
+    }
+
+    /// Looks at the configuration file; whether there is something new to obey.
+    pub fn reload(&mut self, now: Time) -> bool {
+        let about = Regarding::Own;
+        match self.configured.look(now) {
+            Reload::Same => false,
+            Reload::Rejected(why) => {
+                tracing::error!(%why, "the configuration file is not valid: the old values stay");
+                self.teller.say(about, "ConfigRejected", true, format!("The old values stay: {why}"));
+                false
+            }
+            Reload::Taken(config, changed, restart) => {
+                tracing::info!(?changed, "the configuration file was taken over");
+                for (key, note) in self.configured.values.notes.iter().filter(|(_, note)| note.starts_with("overridden")) {
+                    tracing::warn!(key, note, "a key of the file has no effect");
+                }
+                if !restart.is_empty() {
+                    tracing::warn!(keys = ?restart, "these keys of the file need a restart");
+                    self.teller.say(about.clone(), "ConfigNeedsRestart", true, format!("Changed, and in force after a restart: {}", restart.join(", ")));
+                }
+                self.changes(&config, &changed);
+                self.page.show_zeros(config.zeros);
+                self.teller.set_interval(config.events.interval);
+                (self.set_log)(&config.log_level);
+                self.config = *config;
+                true
+            }
+        }
+    }
+
+    fn changes(&mut self, new: &OperatorConfig, changed: &[&str]) {
+        if !changed.is_empty() {
+            self.teller.say(Regarding::Own, "ConfigReloaded", false, format!("Changed: {}", changed.join(", ")));
+        }
+        if new.mode != self.config.mode {
+            let text = format!("The mode is {} now", mode(new.mode));
+            self.teller.say(Regarding::Own, "ModeChanged", false, text);
+        }
+        if new.paused != self.config.paused {
+            let (reason, text) = if new.paused { ("ReleasesPaused", "Nothing is written") } else { ("ReleasesUnpaused", "Releases go on") };
+            self.teller.say(Regarding::Own, reason, false, text);
+        }
+    }
+
+    /// Everything that there is to tell of a pass.
+    pub(super) fn tell(&mut self, operator: &mut Operator, source: &impl Source, done: &PassReport, now: Now, seconds: f64) {
+        let policy = operator.policy();
+        done.events.iter().for_each(|e| told::log(e, policy.mode, self.simulated));
+        done.failures.iter().for_each(|f| tracing::warn!(what = %f.text, "action failed"));
+        done.refusals.iter().for_each(|(_, why)| tracing::info!(%why, "left as it is"));
+        self.tally.pass(done, now.wall);
+        self.tally.took(if done.events.is_empty() { "plan" } else { "execute" }, seconds);
+        self.leadership_told(operator.active);
+        self.set_conditions(operator, done, now);
+        told::events(done, policy.mode, &mut self.teller);
+        if done.not_ready.is_none() && operator.active {
+            let gauges = Gauges { view: &operator.view, ledger: &operator.ledger, policy: &policy, now };
+            self.cluster = gauges.samples(&operator.view.gate().unwrap_or_default());
+            self.pools_nearly_full(operator);
+            self.cluster.extend(findings(&operator.upkeep));
+            self.page.publish(report(&operator.view, &mut operator.ledger));
+        } else if !operator.active {
+            self.page.withdraw();
+        }
+        self.totals.clone_from(&operator.ledger.done);
+        self.publish(operator, source, done);
+        self.set_status(operator, source, done);
+        self.send(now.steady);
+    }
+
+    fn leadership_told(&mut self, active: bool) {
+        self.tally.was_active |= active;
+        if self.was_active.is_some_and(|before| before != active) {
+            let (reason, text) = if active { ("BecameLeader", "This replica acts now") } else { ("StoppedLeading", "This replica does not act any more") };
+            if !active {
+                self.teller.clear();
+            }
+            self.teller.say(Regarding::Lease, reason, false, text);
+        }
+        self.was_active = Some(active);
+    }
+
+    /// Sends what may be told; what the sender has no room for is dropped, and counted.
+    fn send(&mut self, now: Time) {
+        let (active, enabled) = (self.was_active == Some(true), self.config.events.enabled && !self.simulated);
+        for note in self.teller.take(now) {
+            let anyway = ["BecameLeader", "StoppedLeading", "GateClosed", "GateOpened", "ConfigRejected", "ConfigNeedsRestart", "ConfigReloaded"];
+            if enabled && (active || anyway.contains(&note.reason)) && self.notes.try_send(note).is_err() {
+                self.dropped += 1;
+            }
+        }
+    }
+
+    fn set_conditions(&mut self, operator: &Operator, done: &PassReport, now: Now) {
+        let mut set = |name, status, message: String| self.conditions.set(name, status, message, now.wall);
+        for gate in Gate::ALL {
+            let at = operator.view.at(gate);
+            set(name(gate), at.is_ok(), at.err().map(|e| e.to_string()).unwrap_or_default());
+        }
+        let settings = operator.view.settings();
+        let unclear = settings.is_some_and(|s| s.unclear).then_some("the leak grace period of KubeControllersConfiguration is no duration: collection is off");
+        let rejected = self.configured.rejected.clone().or_else(|| unclear.map(Into::into));
+        set("ConfigAccepted", rejected.is_none(), rejected.unwrap_or_default());
+        let skew = operator.skew.map(|s| s.as_seconds_f64());
+        let in_step = skew.is_none_or(|s| s.abs() <= OUT_OF_STEP.as_seconds_f64());
+        set("ClockInStep", in_step, skew.map(|s| format!("the API server's clock is {s:.1} s ahead of ours: what cools is not collected")).unwrap_or_default());
+        set("WritesPermitted", self.tally.forbidden.is_none(), self.tally.forbidden.clone().unwrap_or_default());
+        set("Paused", self.config.paused, "nothing is written".into());
+        let counted = operator.ledger.brake.counted;
+        let text = format!("of {} addresses of pods and VMs {} are due, {} were released lately", counted.total, counted.due, counted.released);
+        let state = operator.ledger.brake.state();
+        let engaged = set("BrakeEngaged", state == BrakeState::Engaged, format!("not one of them is released: {text}"));
+        let allowed = set("BrakeAllowed", matches!(state, BrakeState::Allowed(_)), format!("some are let through: {text}"));
+        let mass = set("MassDeparture", operator.ledger.departures.many(), "many nodes vanished at once: what was theirs waits for the grace period".into());
+        let other = settings.is_some_and(|s| s.other_collector);
+        let both = set("OtherCollectorActive", other, "Calico's own controller is configured to collect leaks too: its rules are rougher than these".into());
+        if (engaged || allowed) && done.not_ready.is_none() {
+            self.tell_brake(state, &text);
+        }
+        if mass && operator.ledger.departures.many() {
+            self.teller.say(Regarding::Own, "MassDeparture", true, "Many nodes vanished at once: what was theirs waits for the grace period");
+        }
+        if both && other {
+            self.teller.say(Regarding::Controllers, "OtherCollectorActive", true, "Calico's own controller is configured to collect leaks too");
+        }
+        if let Some(why) = &self.tally.forbidden {
+            self.teller.say(Regarding::Own, "WritesForbidden", true, why.clone());
+        }
+        self.tell_gate(done);
+    }
+
+    fn tell_brake(&mut self, state: BrakeState, text: &str) {
+        let due = text;
+        match state {
+            BrakeState::Engaged => {
+                tracing::warn!(what = due, "the brake is engaged: so many at once are rather a mistake; if they are right, brake.allow in the configuration file lets them through");
+                let how = "to let them through: brake.allow {upTo, until} in the configuration file";
+                self.teller.say(Regarding::Own, "ReleaseBraked", true, format!("{text}; {how}"));
+            }
+            BrakeState::Allowed(n) => {
+                tracing::warn!(what = due, left = n, "the brake lets some through, as it was told");
+                self.teller.say(Regarding::Own, "ReleaseAllowed", false, format!("{n} more may go: {text}"));
+            }
+            BrakeState::Clear if self.gate_told.is_some() => {
+                tracing::info!("the brake is clear");
+                self.teller.say(Regarding::Own, "ReleaseResumed", false, "The brake is clear");
+            }
+            BrakeState::Clear => {}
+        }
+    }
+
+    fn tell_gate(&mut self, done: &PassReport) {
+        let open = done.not_ready.is_none();
+        if self.gate_told == Some(open) {
+            return;
+        }
+        match &done.not_ready {
+            Some(why) => {
+                tracing::warn!(%why, "nothing is decided");
+                self.teller.say(Regarding::Own, "GateClosed", true, why.to_string());
+                match why {
+                    crate::view::NotReady::DatastoreLocked => self.teller.say(Regarding::Cluster, "DatastoreLocked", true, why.to_string()),
+                    crate::view::NotReady::ConfigInvalid(_) => self.teller.say(Regarding::IpamConfig, "IPAMConfigInvalid", true, why.to_string()),
+                    _ => {}
+                }
+            }
+            None => {
+                tracing::info!("ready");
+                self.teller.say(Regarding::Own, "GateOpened", false, "Everything is known that is needed");
+            }
+        }
+        self.gate_told = Some(open);
+    }
+
+    /// Tells when a pool becomes full, nearly full, or roomy again.
+    fn pools_nearly_full(&mut self, operator: &Operator) {
+        let tracker = &operator.view.cache.tracker;
+        let threshold = self.config.events.nearly_full;
+        for (name, id, _) in tracker.pools() {
+            let counts = tracker.pool_counts(id);
+            let usable = counts.capacity.saturating_sub(counts.reserved);
+            if usable == 0 {
+                continue;
+            }
+            let fill = 1.0 - counts.available as f64 / usable as f64;
+            let before = self.pools_told.get(name).copied().unwrap_or("PoolRecovered");
+            let state = match () {
+                () if counts.available == 0 => "PoolFull",
+                () if fill >= threshold => "PoolNearlyFull",
+                () if fill < threshold - 0.05 => "PoolRecovered",
+                () => before,
+            };
+            if state != before {
+                let percent = (fill * 100.0).floor();
+                let text = format!("{percent} % of {usable} usable addresses taken (in use {}, cooling {})", counts.in_use, counts.cooling);
+                self.teller.say(Regarding::Pool(name.into()), state, state != "PoolRecovered", text);
+                self.pools_told.insert(name.into(), state);
+            }
+        }
+    }
+
+    /// An audit has ended.
+    pub(super) fn found(&mut self, upkeep: &Upkeep, new: &BTreeSet<&'static str>) {
+        for f in upkeep.findings().filter(|f| new.contains(f.kind.name())) {
+            tracing::warn!(kind = f.kind.name(), severity = %f.kind.severity(), object = f.object, message = f.message, "found");
+            let pod = f.message.strip_prefix("reported by pod ").and_then(|rest| rest.split_once(", ")).and_then(|(pod, _)| pod.split_once('/'));
+            let reason = match f.kind.name() {
+                "used-by-other" => "AddressConflict",
+                "used-unallocated" => "AddressNotAllocated",
+                _ => continue,
+            };
+            if let Some((namespace, name)) = pod {
+                self.teller.say(Regarding::Pod(namespace.into(), name.into()), reason, true, format!("{} {}", f.object, f.message));
+            }
+        }
+        let counts: Vec<String> = new.iter().map(|kind| format!("{} {kind}", upkeep.findings().filter(|f| f.kind.name() == *kind).count())).collect();
+        if !counts.is_empty() {
+            self.teller.say(Regarding::Own, "InconsistencyFound", true, counts.join(", "));
+        }
+    }
+
+    /// Rows were repaired.
+    pub(super) fn repaired(&mut self, done: &[Finding]) {
+        for f in done {
+            tracing::info!(action = "repair", kind = f.kind.name(), object = f.object, message = f.message, "row repaired");
+            *self.tally.repairs.entry(f.kind.name()).or_default() += 1;
+            self.teller.count(Regarding::Own, "IndexRepaired", "repair", f.kind.name(), f.object.clone());
+        }
+    }
+
+    fn publish(&mut self, operator: &Operator, source: &impl Source, done: &PassReport) {
+        let mut out = if operator.active { self.cluster.clone() } else { Samples::default() };
+        out.extend(self.tally.samples(&self.totals, operator.active));
+        out.extend(source.samples());
+        out.set(&series::BUILD, &[env!("CARGO_PKG_VERSION"), option_env!("IPAM_REVISION").unwrap_or("unknown")], 1.0);
+        out.count(&series::LEADER, &[], operator.active);
+        for mode in [Mode::Enforce, Mode::Audit] {
+            out.count(&series::MODE, &[self::mode(mode)], self.config.mode == mode);
+        }
+        for condition in GOOD.into_iter().chain(BAD) {
+            out.count(&series::CONDITION, &[condition], self.conditions.holds(condition));
+        }
+        out.count(&series::WAITING, &["release-address"], done.waiting);
+        for kind in operator.view.required() {
+            out.count(&series::SYNCED, &[kind.word()], operator.view.lacks(*kind).is_none());
+        }
+        for kind in operator.view.required() {
+            out.count(&series::BAD_OBJECTS, &[kind.word()], 0_u64);
+        }
+        bad_by_kind(&source.bad()).into_iter().for_each(|(kind, n)| out.count(&series::BAD_OBJECTS, &[kind], n));
+        out.count(&series::RELOADED, &[], self.configured.rejected.is_none());
+        out.set(&series::RELOADED_AT, &[], self.configured.taken.timestamp() as f64);
+        if let Some(skew) = operator.skew {
+            out.set(&series::SKEW, &[], skew.as_seconds_f64());
+        }
+        out.count(&series::DROPPED, &[], self.teller.dropped + self.dropped);
+        self.page.publish_further(if operator.active { out } else { out.of_a_passive_one() });
+    }
+
+    fn set_status(&mut self, operator: &Operator, source: &impl Source, done: &PassReport) {
+        let why = |kind: &Watched| match operator.view.sync(*kind) {
+            Some(Sync::NotServed) if kind.optional() => None,
+            _ => operator.view.lacks(*kind),
+        };
+        let brake = &operator.ledger.brake;
+        let (state, left) = match brake.state() {
+            BrakeState::Clear => ("Clear", None),
+            BrakeState::Engaged => ("Engaged", None),
+            BrakeState::Allowed(left) => ("Allowed", Some(left)),
+        };
+        let allow = self.config.allow.map(|a| json!({ "upTo": a.up_to, "until": stamp(a.until), "left": left }));
+        self.status.set(Report {
+            mode: mode(self.config.mode),
+            paused: self.config.paused,
+            active: operator.active,
+            conditions: self.conditions.clone(),
+            kinds: operator.view.required().iter().map(|kind| (kind.word().to_owned(), why(kind))).collect(),
+            gates: Gate::ALL.into_iter().map(|gate| (name(gate), operator.view.at(gate).err().map(|e| e.to_string()))).collect(),
+            unready: done.not_ready.as_ref().filter(|why| why.unready()).map(ToString::to_string),
+            brake: json!({
+                "state": state,
+                "due": brake.counted.due,
+                "total": brake.counted.total,
+                "window": brake.counted.released,
+                "limit": self.config.brake.share,
+                "allow": allow,
+            }),
+            next_due: done.next_due,
+            queue: source.queue(),
+            config: show::list(&show::lines(&self.configured.values, operator.view.settings())),
+        });
+    }
+}
+
+/// Findings of the last audit, by kind.
+fn findings(upkeep: &Upkeep) -> Samples {
+    let mut out = Samples::default();
+    let Some(at) = upkeep.at else { return out };
+    out.set(&series::LAST_AUDIT, &[], at.timestamp() as f64);
+    for kind in ipam::audit::FindingKind::ALL {
+        let n = upkeep.findings().filter(|f| f.kind == *kind).count();
+        out.count(&series::FINDINGS, &[kind.name(), &kind.severity().to_string()], n as u64);
+    }
+    out
+}
+
+/// A mode as it is written.
+pub fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Audit => "audit",
+    }
+}
+
+/// A gate as a condition.
+fn name(gate: Gate) -> &'static str {
+    match gate {
+        Gate::Synced => "Synced",
+        Gate::ApiGroupStable => "APIGroupStable",
+        Gate::ClusterMatches => "ClusterMatches",
+        Gate::DatastoreReady => "DatastoreReady",
+        Gate::IpamConfigValid => "IPAMConfigValid",
+        Gate::SelfCheck => "SelfCheck",
+    }
+}

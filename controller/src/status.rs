@@ -1,0 +1,226 @@
+//! What the loop says of itself: liveness, conditions, gates, brake (operator.md f).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::TimeDelta;
+use ipam_accounting::schedule::Time;
+use ipam_datastore::text::stamp;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clocks::{Clocks, RealClocks};
+use crate::execute::Pulse;
+use crate::leadership::Leadership;
+
+/// A loop that has not beaten for this long is dead.
+const SILENCE: TimeDelta = TimeDelta::seconds(120);
+
+/// Conditions that are good when they hold.
+pub const GOOD: [&str; 9] = [
+    "Synced",
+    "DatastoreReady",
+    "IPAMConfigValid",
+    "ConfigAccepted",
+    "ClusterMatches",
+    "SelfCheck",
+    "APIGroupStable",
+    "ClockInStep",
+    "WritesPermitted",
+];
+/// Conditions that are bad when they hold.
+pub const BAD: [&str; 5] = ["Paused", "BrakeEngaged", "BrakeAllowed", "MassDeparture", "OtherCollectorActive"];
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// Whether it holds.
+    pub status: bool,
+    /// Why, or what it means.
+    pub message: String,
+    /// Since when, by the wall clock.
+    pub since: Time,
+}
+
+/// All conditions, by type.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions(BTreeMap<&'static str, Condition>);
+
+impl Conditions {
+    /// Says how one stands now; answers whether that is news.
+    pub fn set(&mut self, name: &'static str, status: bool, message: impl Into<String>, now: Time) -> bool {
+        let before = self.0.get(name).filter(|c| c.status == status).map(|c| c.since);
+        self.0.insert(name, Condition { status, message: message.into(), since: before.unwrap_or(now) });
+        before.is_none()
+    }
+
+    /// How one stands.
+    pub fn get(&self, name: &str) -> Option<&Condition> {
+        self.0.get(name)
+    }
+
+    /// Whether one holds.
+    pub fn holds(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|c| c.status)
+    }
+
+    /// All that were said.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &Condition)> {
+        self.0.iter().map(|(name, c)| (*name, c))
+    }
+}
+
+/// What the last pass said.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// `enforce` or `audit`.
+    pub mode: &'static str,
+    /// Nothing is written.
+    pub paused: bool,
+    /// This one acts.
+    pub active: bool,
+    /// How every condition stands.
+    pub conditions: Conditions,
+    /// By kind, why it is not known in full; `None`: it is.
+    pub kinds: Vec<(String, Option<String>)>,
+    /// By gate, why it is closed; `None`: it is open.
+    pub gates: Vec<(&'static str, Option<String>)>,
+    /// Why this process is not ready; `None`: it is.
+    pub unready: Option<String>,
+    /// The brake.
+    pub brake: Value,
+    /// When something is due next.
+    pub next_due: Option<Time>,
+    /// How much of the feed's channel is full, and how much it takes.
+    pub queue: (usize, usize),
+    /// The configuration in force.
+    pub config: Value,
+}
+
+/// A question about an address, and where the answer goes.
+pub type Question = (IpAddr, oneshot::Sender<Value>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    beat: Option<Time>,
+    stopping: bool,
+    report: Option<Arc<Report>>,
+}
+
+/// What the loop says of itself. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Status {
+    inner: Arc<Mutex<Inner>>,
+    /// What is asked of the loop.
+    questions: mpsc::Sender<Question>,
+    clocks: RealClocks,
+    leadership: Leadership,
+}
+
+impl Status {
+    /// One that says nothing yet, and where its questions arrive.
+    pub fn new(clocks: RealClocks, leadership: Leadership) -> (Self, mpsc::Receiver<Question>) {
+        let (questions, asked) = mpsc::channel(16);
+        (Self { inner: Arc::default(), questions, clocks, leadership }, asked)
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the last pass said.
+    pub fn set(&self, report: Report) {
+        self.with(|inner| inner.report = Some(Arc::new(report)));
+    }
+
+    /// What the last pass said.
+    pub fn report(&self) -> Option<Arc<Report>> {
+        self.with(|inner| inner.report.clone())
+    }
+
+    /// Before the first pass, or between two lives: not ready, and why.
+    pub fn unready(&self, why: &str) {
+        let before = self.report().map(|r| (*r).clone()).unwrap_or_default();
+        self.set(Report { unready: Some(why.into()), kinds: Vec::new(), gates: Vec::new(), ..before });
+    }
+
+    /// From now on nothing new is begun.
+    pub fn stop(&self) {
+        self.with(|inner| inner.stopping = true);
+    }
+
+    /// Whether nothing new is to be begun.
+    pub fn stopping(&self) -> bool {
+        self.with(|inner| inner.stopping)
+    }
+
+    /// Liveness: the loop has beaten lately, or has not begun yet.
+    pub fn alive(&self) -> bool {
+        let now = self.clocks.both().steady;
+        self.with(|inner| inner.beat.is_none_or(|beat| now - beat < SILENCE))
+    }
+
+    /// Readiness, and a text of why: one line a kind and one a gate.
+    pub fn ready(&self) -> (bool, String) {
+        if self.stopping() {
+            return (false, "not ready: stopping\n".into());
+        }
+        let Some(report) = self.report() else { return (false, "not ready: the first pass is not over\n".into()) };
+        let mut text = match &report.unready {
+            Some(why) => format!("not ready: {why}\n"),
+            None => "ok\n".to_owned(),
+        };
+        let line = |what: &str, why: &Option<String>, good: &str, bad: &str| match why {
+            None => format!("{what} {good}\n"),
+            Some(why) => format!("{what} {bad}: {why}\n"),
+        };
+        report.kinds.iter().for_each(|(kind, why)| text += &line(kind, why, "ok", "not synced"));
+        report.gates.iter().for_each(|(gate, why)| text += &line(gate, why, "open", "closed"));
+        text += if report.active { "active\n" } else { "passive\n" };
+        for (name, condition) in report.conditions.all() {
+            let bad = BAD.contains(&name) == condition.status;
+            if bad && !report.gates.iter().any(|(gate, _)| *gate == name) {
+                text += &format!("{name}: {}\n", condition.message);
+            }
+        }
+        (report.unready.is_none(), text)
+    }
+
+    /// Everything for a program.
+    pub fn json(&self) -> Value {
+        let report = self.report().unwrap_or_default();
+        let condition = |(name, c): (&'static str, &Condition)| {
+            let status = if c.status { "True" } else { "False" };
+            let reason = if BAD.contains(&name) == c.status { "NotGood" } else { "AsExpected" };
+            json!({ "type": name, "status": status, "reason": reason, "message": c.message, "since": stamp(c.since) })
+        };
+        json!({
+            "mode": report.mode,
+            "paused": report.paused,
+            "leader": report.active,
+            "conditions": report.conditions.all().map(condition).collect::<Vec<_>>(),
+            "brake": report.brake,
+            "nextDue": report.next_due.map(stamp),
+            "queue": { "depth": report.queue.0, "capacity": report.queue.1 },
+        })
+    }
+
+    /// Asks the loop about an address; `None`: it does not answer.
+    pub async fn explain(&self, ip: IpAddr) -> Option<Value> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.try_send((ip, answer)).ok()?;
+        answered.await.ok()
+    }
+}
+
+impl Pulse for Status {
+    fn beat(&self) {
+        let now = self.clocks.both().steady;
+        self.with(|inner| inner.beat = Some(now));
+    }
+
+    fn go_on(&self) -> bool {
+        !self.stopping() && self.leadership.active()
+    }
+}
