@@ -16,8 +16,12 @@ const GENTLY: Duration = Duration::from_secs(10);
 #[error("serving on {0}")]
 pub struct ServeError(String, #[source] std::io::Error);
 
-async fn listen(address: &str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|e| ServeError(address.into(), e))
+async fn listen(address: &str, what: &str) -> Result<TcpListener, ServeError> {
+    let error = |e| ServeError(address.into(), e);
+    let listener = TcpListener::bind(address).await.map_err(error)?;
+    let address = listener.local_addr().map_err(error)?;
+    tracing::info!(%address, "serving {what}");
+    Ok(listener)
 }
 
 /// Serves while `work` goes on; ends with it. When `stop` is ready nothing new is begun, and what runs is finished or, after ten
@@ -27,21 +31,15 @@ async fn listen(address: &str) -> Result<TcpListener, ServeError> {
 /// An address cannot be listened on.
 pub async fn while_served(around: &mut Around, stop: impl Future<Output = ()>, work: impl AsyncFnOnce(&mut Around)) -> Result<(), ServeError> {
     let (at, admin_at) = (around.config.listen.clone(), around.config.admin_listen.clone());
-    let listener = listen(&at).await?;
-    let address = listener.local_addr().map_err(|e| ServeError(at.clone(), e))?;
-    tracing::info!(%address, "serving metrics and probes");
-    let server = serve(listener, probes(around.page.clone(), around.status.clone()));
-    let status_of_admin = around.status.clone();
+    let server = serve(listen(&at, "metrics and probes").await?, probes(around.page.clone(), around.status.clone()));
+    let questions = if admin_at.is_empty() { None } else { Some(listen(&admin_at, "explanations").await?) };
+    let app = admin(around.status.clone());
     let questions = async {
-        if admin_at.is_empty() {
-            return std::future::pending().await;
+        match questions {
+            Some(listener) => serve(listener, app).await.map_err(|e| ServeError(admin_at, e)),
+            None => std::future::pending().await,
         }
-        let listener = listen(&admin_at).await?;
-        let address = listener.local_addr().map_err(|e| ServeError(admin_at.clone(), e))?;
-        tracing::info!(%address, "serving explanations");
-        serve(listener, admin(status_of_admin)).await.map_err(|e| ServeError(admin_at.clone(), e))
     };
-    let questions = std::pin::pin!(questions);
     let (status, wake) = (around.status.clone(), around.stop.clone());
     let gently = async {
         let mut work = std::pin::pin!(work(around));

@@ -93,7 +93,8 @@ async fn on_a_live_cluster(group: Group, file: &str, away: bool) {
         let more: Vec<_> = got.keys().filter(|k| !want.contains_key(*k)).collect();
         panic!("it does not end as the simulation did: {missing:#?}, more than wanted: {more:#?}");
     }
-    assert_eq!(get(&address, "/readyz").expect("answers").1, "ok\n");
+    let ready = get(&address, "/readyz").expect("answers").1;
+    assert!(ready.starts_with("ok\n") && ready.contains("namespace ok\n") && ready.ends_with("active\n"), "{ready}");
     let page = get(&address, "/metrics").expect("answers").1;
     assert!(page.contains("ipam_ippool_size{ippool=\"default-v4\"} 16384\n"), "{page}");
     running.stop("-TERM");

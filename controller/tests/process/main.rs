@@ -15,6 +15,7 @@ fn repo(path: &str) -> PathBuf {
 fn operator(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ipam-operator"));
     command.args(args).current_dir(repo("."));
+    command.env("IPAM_OPERATOR_ADMIN_LISTEN", "127.0.0.1:0").env("IPAM_OPERATOR_LEADER_ELECT", "false");
     command
 }
 
@@ -36,7 +37,7 @@ impl Running {
         self.lines.by_ref().map_while(Result::ok).find(|l| l.contains(part)).unwrap_or_else(|| panic!("ended without saying {part:?}"))
     }
 
-    /// Where it serves.
+    /// Where it serves metrics and probes; asked again, where it serves explanations.
     fn address(&mut self) -> String {
         let line = self.says("address=");
         line.split("address=").nth(1).and_then(|a| a.split_whitespace().next()).expect("an address").to_owned()
