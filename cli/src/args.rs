@@ -23,6 +23,8 @@ pub enum Command {
     /// Judges every allocated address and checks that everything is consistent. Exit status: 0 nothing wrong, 1 could not
     /// run, 2 problems found.
     Check(CheckArgs),
+    /// Explains why an address is what it is: the rule, what was looked at, what would change it.
+    Explain(ExplainArgs),
     /// Shows how full pools and blocks are, or who has an address.
     Show(ShowArgs),
 }
@@ -66,6 +68,31 @@ pub struct CheckArgs {
     /// What time it is (RFC 3339). Default: the system's time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub now: Option<DateTime<Utc>>,
+
+    /// How long a leaked address waits before the operator gives it back; 0: it never does.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
+    pub leak_grace_period: TimeDelta,
+
+    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
+    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
+    #[arg(long, value_name = "KIND")]
+    pub complete: Vec<Kinds>,
+
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The address.
+    #[arg(value_name = "ADDRESS")]
+    pub ip: String,
+
+    /// Source of the objects.
+    #[command(flatten)]
+    pub source: Source,
 
     /// How long a leaked address waits before the operator gives it back; 0: it never does.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]

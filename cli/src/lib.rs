@@ -1,14 +1,16 @@
-//! The command line for the night: check and show, on a cluster or on dumps.
+//! The command line for the night: check, explain and show, on a cluster or on dumps.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
 //! | [`snapshot`] | a cluster or dump, loaded, with its cache |
 //! | [`check`] | every allocation judged, every inconsistency found |
+//! | [`explain`] | why an address is what it is |
 //! | [`show`] | how full pools and blocks are; who has an address |
 
 pub mod args;
 pub mod check;
+pub mod explain;
 pub mod show;
 pub mod snapshot;
 
@@ -43,6 +45,7 @@ pub const PROBLEMS: u8 = 2;
 pub fn run(cli: &args::Cli) -> ExitCode {
     let done = match &cli.command {
         args::Command::Check(args) => check::run(args),
+        args::Command::Explain(args) => explain::run(args),
         args::Command::Show(args) => show::run(args),
     };
     done.unwrap_or_else(|e| {
