@@ -171,7 +171,10 @@ fn explain_says_why_and_agrees_with_check() {
         let explained: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         for field in ["verdict", "when", "owner", "node", "block", "pool"] {
             // An owner that is none of pod, VM and tunnel is nobody to the judge; `check` shows its stored type.
-            assert!(explained[field] == a[field] || (field == "owner" && explained[field].is_null() && a["verdict"] == "unknown"), "{field} of {ip}: {json}");
+            assert!(
+                explained[field] == a[field] || (field == "owner" && explained[field].is_null() && a["verdict"] == "unknown"),
+                "{field} of {ip}: {json}"
+            );
         }
         texts += &run(&["explain", ip, "--from", V1]).0;
         texts += "\n";

@@ -62,7 +62,8 @@ async fn readyz(State((_, status)): State<(Page, Status)>) -> Response {
 }
 
 async fn index() -> Response {
-    "/explain?ip=ADDRESS  why an address is what it is\n/status  conditions, brake, what is due\n/config  the configuration in force\n".into_response()
+    "/explain?ip=ADDRESS  why an address is what it is\n/status  conditions, brake, what is due\n/config  the configuration in force\n"
+        .into_response()
 }
 
 /// A query that names an address.

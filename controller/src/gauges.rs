@@ -215,5 +215,12 @@ fn info(name: &str, pool: &Pool, cidr: Option<IpNet>) -> [String; 6] {
         None => "",
     };
     let mode = if pool.manual { "Manual" } else { "Automatic" };
-    [name.into(), cidr.map_or_else(String::new, |c| c.to_string()), version.into(), pool.block_size.to_string(), uses.join(","), mode.into()]
+    [
+        name.into(),
+        cidr.map_or_else(String::new, |c| c.to_string()),
+        version.into(),
+        pool.block_size.to_string(),
+        uses.join(","),
+        mode.into(),
+    ]
 }

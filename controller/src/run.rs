@@ -246,7 +246,7 @@ impl Operator {
         if due.is_empty() {
             return;
         }
-        let repairs = self.upkeep.repair(due, ipam, &around.status).await;
+        let repairs = self.upkeep.repair(due, ipam, &around.status, now.steady).await;
         for (finding, e) in &repairs.failed {
             let text = ipam::release::chain(e);
             let class = if e.unknown() { Class::UnknownOutcome } else { Class::of(&text) };
@@ -254,8 +254,12 @@ impl Operator {
             around.tally.failure("repair", class, &text);
         }
         around.repaired(&repairs.done);
-        // What failed is looked at again first.
-        self.upkeep.postpone(now.steady + if repairs.failed.is_empty() { self.config.audit_interval } else { AUDIT_AGAIN });
+        // What failed, or has changed meanwhile, is looked at again soon.
+        if repairs.stale > 0 {
+            self.upkeep.postpone(now.steady + self.policy().limits.grace.min(AUDIT_AGAIN));
+        } else if !repairs.failed.is_empty() {
+            self.upkeep.postpone(now.steady + AUDIT_AGAIN);
+        }
     }
 
     /// As it was asked for, else half the grace, at most 15 min; 5 min without grace (gc.md 3.3, operator.md a).

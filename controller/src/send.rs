@@ -40,7 +40,10 @@ pub async fn send(connection: &Connection, group: &Mutex<Group>, me: &Identity, 
         let group = *group.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let store = KubeStore::new(connection.clone(), group);
         let Some(reference) = reference(&store, me, lease, &note.regarding).await else { continue };
-        let reporter = Reporter { controller: "ipam-operator".into(), instance: Some(if me.name.is_empty() { "ipam-operator".into() } else { me.name.clone() }) };
+        let reporter = Reporter {
+            controller: "ipam-operator".into(),
+            instance: Some(if me.name.is_empty() { "ipam-operator".into() } else { me.name.clone() }),
+        };
         // A recorder of its own for each: what came in between is summed in the note already.
         let recorder = Recorder::new(connection.client(), reporter);
         let event = Event {
@@ -77,7 +80,9 @@ async fn reference(store: &KubeStore, me: &Identity, lease: (&str, &str), about:
         Regarding::Pod(ns, name) => object("v1", "Pod", ns, name, uid(format!("/api/v1/namespaces/{ns}/pods/{name}")).await),
         Regarding::Pool(name) => object(group, "IPPool", "", name, uid(format!("/apis/{group}/ippools/{name}")).await),
         Regarding::Cluster => object(group, "ClusterInformation", "", "default", None),
-        Regarding::IpamConfig => object(group, if store.group() == Group::V1 { "IPAMConfig" } else { "IPAMConfiguration" }, "", "default", None),
+        Regarding::IpamConfig => {
+            object(group, if store.group() == Group::V1 { "IPAMConfig" } else { "IPAMConfiguration" }, "", "default", None)
+        }
         Regarding::Controllers => object(group, "KubeControllersConfiguration", "", "default", None),
         Regarding::Lease => object("coordination.k8s.io/v1", "Lease", lease.0, lease.1, None),
     })

@@ -29,7 +29,11 @@ async fn listen(address: &str, what: &str) -> Result<TcpListener, ServeError> {
 ///
 /// # Errors
 /// An address cannot be listened on.
-pub async fn while_served(around: &mut Around, stop: impl Future<Output = ()>, work: impl AsyncFnOnce(&mut Around)) -> Result<(), ServeError> {
+pub async fn while_served(
+    around: &mut Around,
+    stop: impl Future<Output = ()>,
+    work: impl AsyncFnOnce(&mut Around),
+) -> Result<(), ServeError> {
     let (at, admin_at) = (around.config.listen.clone(), around.config.admin_listen.clone());
     let server = serve(listen(&at, "metrics and probes").await?, probes(around.page.clone(), around.status.clone()));
     let questions = if admin_at.is_empty() { None } else { Some(listen(&admin_at, "explanations").await?) };

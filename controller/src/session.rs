@@ -105,7 +105,8 @@ impl Session {
         let mut passes = 0;
         loop {
             let now = clock.now();
-            let done = block_on(self.operator.step(&ipam, &Unchanging, &mut self.feed, Now::both(now))).expect("memory does not begin anew");
+            let done =
+                block_on(self.operator.step(&ipam, &Unchanging, &mut self.feed, Now::both(now))).expect("memory does not begin anew");
             let did = !done.events.is_empty();
             events.extend(done.events);
             summary.failures.extend(done.failures.into_iter().map(|f| f.text));

@@ -66,8 +66,18 @@ fn rfc3339<S: serde::Serializer>(t: &Time, s: S) -> Result<S::Ok, S::Error> {
 impl Event {
     /// What an action that was done tells; a release names one address.
     pub fn of(at: Time, action: &Action, ips: Vec<IpAddr>) -> Self {
-        let blank =
-            Event { at, action: "", block: None, ip: None, ips: Vec::new(), handle: None, node: None, owner: None, why: String::new(), trail: None };
+        let blank = Event {
+            at,
+            action: "",
+            block: None,
+            ip: None,
+            ips: Vec::new(),
+            handle: None,
+            node: None,
+            owner: None,
+            why: String::new(),
+            trail: None,
+        };
         match action {
             Action::Release(members) => {
                 let m = &members[0];

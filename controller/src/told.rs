@@ -152,7 +152,13 @@ pub fn events(done: &PassReport, mode: Mode, teller: &mut Teller) {
             ("release-address", Some(trail), _) => {
                 let about = node.unwrap_or_else(|| Regarding::Pool(trail.pool.clone()));
                 let reason = if mode == Mode::Audit { "AddressesWouldBeReclaimed" } else { "AddressesReclaimed" };
-                teller.count(about, reason, e.action, &trail.leak.word().replace('_', " "), e.ip.map(|ip| ip.to_string()).unwrap_or_default());
+                teller.count(
+                    about,
+                    reason,
+                    e.action,
+                    &trail.leak.word().replace('_', " "),
+                    e.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+                );
             }
             ("release-block", _, Mode::Enforce) => {
                 let Some(node) = node else { continue };

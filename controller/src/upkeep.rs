@@ -31,6 +31,8 @@ pub struct Upkeep {
 pub struct Repairs {
     /// Findings that are repaired.
     pub done: Vec<Finding>,
+    /// How many rows have changed since they were looked at.
+    pub stale: usize,
     /// What failed, with what the store said.
     pub failed: Vec<(Finding, RepairError)>,
 }
@@ -68,7 +70,8 @@ impl Upkeep {
 
     /// Sets when the next audit is due: after the interval, or as soon as a finding has been there for a grace and may be repaired.
     pub fn schedule(&mut self, interval: TimeDelta, repair: IndexRepair, policy: &Policy, now: Time) {
-        let waits = self.findings.iter().filter(|(f, _)| repairable(f)).map(|(_, since)| *since + policy.limits.grace).filter(|at| *at > now);
+        let waits =
+            self.findings.iter().filter(|(f, _)| repairable(f)).map(|(_, since)| *since + policy.limits.grace).filter(|at| *at > now);
         let soon = waits.min().filter(|_| repair == IndexRepair::Repair && policy.limits.grace > TimeDelta::zero());
         let regular = now + interval;
         self.next = Some(soon.map_or(regular, |soon| soon.min(regular)));
@@ -85,8 +88,8 @@ impl Upkeep {
         old.map(|(f, _)| f.clone()).collect()
     }
 
-    /// Repairs them; what is repaired is no finding any more.
-    pub async fn repair<S: Datastore, C: Clock>(&mut self, due: Vec<Finding>, ipam: &Ipam<S, C>, pulse: &impl Pulse) -> Repairs {
+    /// Repairs them; what is repaired, or has changed, is no finding any more.
+    pub async fn repair<S: Datastore, C: Clock>(&mut self, due: Vec<Finding>, ipam: &Ipam<S, C>, pulse: &impl Pulse, now: Time) -> Repairs {
         let mut repairs = Repairs::default();
         for finding in due {
             pulse.beat();
@@ -98,8 +101,18 @@ impl Upkeep {
                     self.findings.remove(&finding);
                     repairs.done.push(finding);
                 }
-                Ok(Repaired::Stale | Repaired::NoRule) => {}
-                Err(e) => repairs.failed.push((finding, e)),
+                Ok(Repaired::Stale) => {
+                    self.findings.remove(&finding);
+                    repairs.stale += 1;
+                }
+                // These wait as long again.
+                Ok(Repaired::NoRule) => {
+                    self.findings.insert(finding, now);
+                }
+                Err(e) => {
+                    self.findings.insert(finding.clone(), now);
+                    repairs.failed.push((finding, e));
+                }
             }
         }
         repairs

@@ -141,6 +141,17 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(Owned::Usable(Box::new(block)))
     }
 
+    /// Writes the missing row of a block that an owner has. No block is made: one that is not there any more loses the row again.
+    pub(crate) async fn own_again(&self, owner: &Owner, cidr: BlockCidr) -> Result<Owned, ClaimError> {
+        let row = self.pending_row(owner, cidr, None).await?;
+        let owned = self.owned_block(owner, &row).await?;
+        if matches!(owned, Owned::NoBlock) {
+            // Best effort: a row that stays is found stale by its next use.
+            drop(Table::<AffinityKind>::delete(&self.store, &row).await);
+        }
+        Ok(owned)
+    }
+
     /// Claims every block of a CIDR for an owner, bounded by the pool; answers with what was claimed and what others
     /// have.
     pub(crate) async fn claim_all(

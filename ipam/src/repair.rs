@@ -10,7 +10,7 @@ use ipam_accounting::facts::is_windows_handle;
 
 use crate::Ipam;
 use crate::audit::{Finding, FindingKind, Subject, SubjectRow};
-use crate::claim::ClaimError;
+use crate::claim::{ClaimError, Owned};
 use crate::clock::Clock;
 use crate::ids::{BlockCidr, HandleId, Owner};
 use crate::model::{AffinityKind, BlockKind, Handle, HandleKind, Rows};
@@ -141,13 +141,14 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         written(Table::<BlockKind>::delete(&self.store, &row).await)
     }
 
-    /// Gives the owner that a block names its affinity: claimed like any other, over the block that is there.
+    /// Gives the owner that a block names its affinity again.
     async fn add_affinity(&self, cidr: &BlockCidr, seen: Option<&Revision>) -> Result<Repaired, RepairError> {
         let row = Table::<BlockKind>::get(&self.store, cidr).await?;
         let owner = as_seen(row, seen).and_then(|r| r.value.owner());
         let Some(owner) = owner else { return Ok(Repaired::Stale) };
-        match self.claim_block(&owner, *cidr, None, None).await {
-            Ok(_) => Ok(Repaired::Done),
+        match self.own_again(&owner, *cidr).await {
+            Ok(Owned::Usable(_)) => Ok(Repaired::Done),
+            Ok(Owned::NoBlock | Owned::Stale) => Ok(Repaired::Stale),
             Err(ClaimError::Lost | ClaimError::Stale | ClaimError::Reserve(_)) => Ok(Repaired::Stale),
             Err(ClaimError::Store(e)) => Err(e.into()),
         }

@@ -22,6 +22,10 @@ use crate::repo;
 const EVERY: Duration = Duration::from_millis(100);
 const TIMES: usize = 600;
 
+/// What service accounts ask is written down, nothing else.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+"rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
+
 /// A program that ends when this is dropped.
 struct Process {
     shell: Child,
@@ -157,6 +161,7 @@ impl ControlPlane {
             ("sa.pub", key.public_key_pem()),
             ("tokens.csv", "first,admin,admin,\"system:masters\"\nsecond,admin,admin,\"system:masters\"\nnobody,nobody,nobody\n".into()),
             ("token", "first".into()),
+            ("audit.yaml", AUDIT_POLICY.into()),
             ("kubeconfig", config.to_string()),
         ] {
             std::fs::write(self.file(name), text).expect("written");
@@ -200,6 +205,8 @@ impl ControlPlane {
             "--disable-admission-plugins=ServiceAccount".into(),
             "--endpoint-reconciler-type=none".into(),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
+            format!("--audit-policy-file={}", key("audit.yaml")),
+            format!("--audit-log-path={}", key("audit.log")),
         ];
         self.server = Some(Process::start(&self.bin.join("kube-apiserver"), &args, &self.file("server.log")));
     }
@@ -240,12 +247,62 @@ impl ControlPlane {
 
     /// How the holder of a token reaches it; `nobody` may do nothing.
     pub fn access_as(&self, token: &str) -> Access {
+        let number = self.dir.path().read_dir().map_or(0, Iterator::count);
         let text = std::fs::read_to_string(self.file("kubeconfig")).expect("written at the start");
         let mut config: Value = serde_json::from_str(&text).expect("JSON");
         config["users"][0]["user"] = json!({ "token": token });
-        let path = self.file(&format!("kubeconfig.{token}"));
+        let path = self.file(&format!("kubeconfig.{number}"));
         std::fs::write(&path, config.to_string()).expect("written");
         Access { kubeconfig: Some(path), context: None }
+    }
+
+    /// A token of a service account.
+    pub async fn token_of(&self, namespace: &str, account: &str) -> String {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+        let answer = create(&self.client().await, &path, &request).await;
+        answer["status"]["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// Runs helm on it, which succeeds.
+    pub fn helm(&self, args: &[&str]) -> String {
+        let done = self.run_helm(args);
+        assert!(done.status.success(), "helm {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// Runs helm on it, which fails; answers with why.
+    pub fn helm_fails(&self, args: &[&str]) -> String {
+        let done = self.run_helm(args);
+        assert!(!done.status.success(), "helm {args:?} succeeds");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    }
+
+    fn run_helm(&self, args: &[&str]) -> std::process::Output {
+        let mut command = Command::new(self.bin.join("helm"));
+        command.arg("--kubeconfig").arg(self.file("kubeconfig")).args(args).current_dir(repo("."));
+        // Nothing of whoever runs the tests.
+        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(folder, self.dir.path().join("helm"));
+        }
+        command.output().expect("helm runs")
+    }
+
+    /// What service accounts have asked since the start: verb, group, resource, and the status of the answer.
+    pub fn audited(&self) -> Vec<(String, String, String, u64)> {
+        let text = std::fs::read_to_string(self.file("audit.log")).unwrap_or_default();
+        let entry = |line: &str| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            let about = &event["objectRef"];
+            let part = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+            Some((
+                part(&event["verb"]),
+                part(&about["apiGroup"]),
+                part(&about["resource"]),
+                event["responseStatus"]["code"].as_u64().unwrap_or(0),
+            ))
+        };
+        text.lines().filter_map(entry).collect()
     }
 
     /// Forgets everything that is stored, as if etcd had been set up anew. The definitions of the group are there again.

@@ -48,19 +48,19 @@ use ipam_datastore::Update;
 use ipam_datastore::text::go_duration;
 use ipam_metrics::Page;
 use ipam_operator::clocks::SimClock;
-use ipam_operator::feed::{MemFeed, Source as _};
-use ipam_operator::ledger::Ledger;
-use ipam_operator::look::LastLook;
 use ipam_operator::config::IndexRepair;
 use ipam_operator::execute::Unwatched;
 use ipam_operator::explain::explain;
+use ipam_operator::feed::{MemFeed, Source as _};
 use ipam_operator::gauges::Gauges;
+use ipam_operator::ledger::Ledger;
+use ipam_operator::look::LastLook;
 use ipam_operator::pass::Pass;
 use ipam_operator::plan::{Now, Policy};
-use ipam_operator::told::Tally;
-use ipam_operator::upkeep::Upkeep;
 use ipam_operator::report::report;
 use ipam_operator::timeline::Event;
+use ipam_operator::told::Tally;
+use ipam_operator::upkeep::Upkeep;
 use ipam_operator::view::View;
 
 use crate::faulty::Faulty;
@@ -201,7 +201,7 @@ impl World {
         let snapshot = block_on(Snapshot::read(&self.store, Vec::new(), false)).expect("memory can be read");
         self.upkeep.observe(&snapshot, &self.view, now);
         let due = self.upkeep.due_repairs(&self.view, self.repair, &self.policy, now.steady);
-        let repairs = block_on(self.upkeep.repair(due, &ipam, &Unwatched));
+        let repairs = block_on(self.upkeep.repair(due, &ipam, &Unwatched, now.steady));
         self.repaired.extend(repairs.done.into_iter().map(|f| format!("{} {}", f.kind.name(), f.object)));
     }
 

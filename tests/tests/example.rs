@@ -7,9 +7,9 @@ use chrono::TimeDelta;
 use ipam::clock::Time;
 use ipam_datastore::dump::save;
 use ipam_datastore::text::{stamp, time};
-use ipam_operator::report::report;
 use ipam_operator::config::OperatorConfig;
 use ipam_operator::plan::Mode;
+use ipam_operator::report::report;
 use ipam_operator::session::Session;
 use ipam_operator::timeline::Document;
 use ipam_tests::{data, repo};
@@ -22,7 +22,13 @@ fn start() -> Time {
 }
 
 fn session(file: &str, audit: bool) -> Session {
-    Session::load(&[repo(file)], &[], &OperatorConfig { mode: if audit { Mode::Audit } else { Mode::Enforce }, ..OperatorConfig::default() }, &mut |_| {}).expect("loads")
+    Session::load(
+        &[repo(file)],
+        &[],
+        &OperatorConfig { mode: if audit { Mode::Audit } else { Mode::Enforce }, ..OperatorConfig::default() },
+        &mut |_| {},
+    )
+    .expect("loads")
 }
 
 fn run(file: &str, audit: bool) -> (Session, Document) {

@@ -48,7 +48,10 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
     let config = OperatorConfig::of(&values, Time::UNIX_EPOCH).expect("fits");
     assert_eq!((config.vm_floor, config.audit_interval), (TimeDelta::minutes(9), TimeDelta::hours(3)));
     let table = table(&lines(&values, None));
-    assert!(table.lines().any(|l| l.starts_with("gc.vmGracePeriod") && l.contains("9m") && l.contains("flag --vm-grace-period")), "{table}");
+    assert!(
+        table.lines().any(|l| l.starts_with("gc.vmGracePeriod") && l.contains("9m") && l.contains("flag --vm-grace-period")),
+        "{table}"
+    );
 }
 
 #[test]

@@ -133,7 +133,8 @@ impl<'a> InForce<'a> {
         let tracker = &self.cache.tracker;
         let holding = || tracker.pools().filter(|(_, _, cidr)| cidr.is_some_and(|c| c.contains(&block)));
         // A row may be all that there is of a block.
-        let pool = tracker.pool_of(block).or_else(|| holding().max_by_key(|(_, _, cidr)| cidr.map(|c| c.prefix_len())).map(|(_, id, _)| id));
+        let pool =
+            tracker.pool_of(block).or_else(|| holding().max_by_key(|(_, _, cidr)| cidr.map(|c| c.prefix_len())).map(|(_, id, _)| id));
         pool.is_some_and(|pool| self.object(Because::Pool, tracker.pool_name(pool)))
     }
 

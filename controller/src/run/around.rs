@@ -12,7 +12,7 @@ use ipam_metrics::{Page, Samples};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
-use super::{Operator, OUT_OF_STEP};
+use super::{OUT_OF_STEP, Operator};
 use crate::clocks::RealClocks;
 use crate::config::file::Configured;
 use crate::config::{OperatorConfig, Reload, show};
@@ -118,7 +118,12 @@ impl Around {
                 }
                 if !restart.is_empty() {
                     tracing::warn!(keys = ?restart, "these keys of the file need a restart");
-                    self.teller.say(about.clone(), "ConfigNeedsRestart", true, format!("Changed, and in force after a restart: {}", restart.join(", ")));
+                    self.teller.say(
+                        about.clone(),
+                        "ConfigNeedsRestart",
+                        true,
+                        format!("Changed, and in force after a restart: {}", restart.join(", ")),
+                    );
                 }
                 self.changes(&config, &changed);
                 self.page.show_zeros(config.zeros);
@@ -173,7 +178,8 @@ impl Around {
     fn leadership_told(&mut self, active: bool) {
         self.tally.was_active |= active;
         if self.was_active.is_some_and(|before| before != active) {
-            let (reason, text) = if active { ("BecameLeader", "This replica acts now") } else { ("StoppedLeading", "This replica does not act any more") };
+            let (reason, text) =
+                if active { ("BecameLeader", "This replica acts now") } else { ("StoppedLeading", "This replica does not act any more") };
             if !active {
                 self.teller.clear();
             }
@@ -186,7 +192,8 @@ impl Around {
     fn send(&mut self, now: Time) {
         let (active, enabled) = (self.was_active == Some(true), self.config.events.enabled && !self.simulated);
         for note in self.teller.take(now) {
-            let anyway = ["BecameLeader", "StoppedLeading", "GateClosed", "GateOpened", "ConfigRejected", "ConfigNeedsRestart", "ConfigReloaded"];
+            let anyway =
+                ["BecameLeader", "StoppedLeading", "GateClosed", "GateOpened", "ConfigRejected", "ConfigNeedsRestart", "ConfigReloaded"];
             if enabled && (active || anyway.contains(&note.reason)) && self.notes.try_send(note).is_err() {
                 self.dropped += 1;
             }
@@ -200,30 +207,55 @@ impl Around {
             set(name(gate), at.is_ok(), at.err().map(|e| e.to_string()).unwrap_or_default());
         }
         let settings = operator.view.settings();
-        let unclear = settings.is_some_and(|s| s.unclear).then_some("the leak grace period of KubeControllersConfiguration is no duration: collection is off");
+        let unclear = settings
+            .is_some_and(|s| s.unclear)
+            .then_some("the leak grace period of KubeControllersConfiguration is no duration: collection is off");
         let rejected = self.configured.rejected.clone().or_else(|| unclear.map(Into::into));
         set("ConfigAccepted", rejected.is_none(), rejected.unwrap_or_default());
         let skew = operator.skew.map(|s| s.as_seconds_f64());
         let in_step = skew.is_none_or(|s| s.abs() <= OUT_OF_STEP.as_seconds_f64());
-        set("ClockInStep", in_step, skew.map(|s| format!("the API server's clock is {s:.1} s ahead of ours: what cools is not collected")).unwrap_or_default());
+        set(
+            "ClockInStep",
+            in_step,
+            skew.map(|s| format!("the API server's clock is {s:.1} s ahead of ours: what cools is not collected")).unwrap_or_default(),
+        );
         set("WritesPermitted", self.tally.forbidden.is_none(), self.tally.forbidden.clone().unwrap_or_default());
         set("Paused", self.config.paused, "nothing is written".into());
         let counted = operator.ledger.brake.counted;
-        let text = format!("of {} addresses of pods and VMs {} are due, {} were released lately", counted.total, counted.due, counted.released);
+        let text =
+            format!("of {} addresses of pods and VMs {} are due, {} were released lately", counted.total, counted.due, counted.released);
         let state = operator.ledger.brake.state();
         let engaged = set("BrakeEngaged", state == BrakeState::Engaged, format!("not one of them is released: {text}"));
         let allowed = set("BrakeAllowed", matches!(state, BrakeState::Allowed(_)), format!("some are let through: {text}"));
-        let mass = set("MassDeparture", operator.ledger.departures.many(), "many nodes vanished at once: what was theirs waits for the grace period".into());
+        let mass = set(
+            "MassDeparture",
+            operator.ledger.departures.many(),
+            "many nodes vanished at once: what was theirs waits for the grace period".into(),
+        );
         let other = settings.is_some_and(|s| s.other_collector);
-        let both = set("OtherCollectorActive", other, "Calico's own controller is configured to collect leaks too: its rules are rougher than these".into());
+        let both = set(
+            "OtherCollectorActive",
+            other,
+            "Calico's own controller is configured to collect leaks too: its rules are rougher than these".into(),
+        );
         if (engaged || allowed) && done.not_ready.is_none() {
             self.tell_brake(state, &text);
         }
         if mass && operator.ledger.departures.many() {
-            self.teller.say(Regarding::Own, "MassDeparture", true, "Many nodes vanished at once: what was theirs waits for the grace period");
+            self.teller.say(
+                Regarding::Own,
+                "MassDeparture",
+                true,
+                "Many nodes vanished at once: what was theirs waits for the grace period",
+            );
         }
         if both && other {
-            self.teller.say(Regarding::Controllers, "OtherCollectorActive", true, "Calico's own controller is configured to collect leaks too");
+            self.teller.say(
+                Regarding::Controllers,
+                "OtherCollectorActive",
+                true,
+                "Calico's own controller is configured to collect leaks too",
+            );
         }
         if let Some(why) = &self.tally.forbidden {
             self.teller.say(Regarding::Own, "WritesForbidden", true, why.clone());
@@ -235,7 +267,10 @@ impl Around {
         let due = text;
         match state {
             BrakeState::Engaged => {
-                tracing::warn!(what = due, "the brake is engaged: so many at once are rather a mistake; if they are right, brake.allow in the configuration file lets them through");
+                tracing::warn!(
+                    what = due,
+                    "the brake is engaged: so many at once are rather a mistake; if they are right, brake.allow in the configuration file lets them through"
+                );
                 let how = "to let them through: brake.allow {upTo, until} in the configuration file";
                 self.teller.say(Regarding::Own, "ReleaseBraked", true, format!("{text}; {how}"));
             }
@@ -262,7 +297,9 @@ impl Around {
                 self.teller.say(Regarding::Own, "GateClosed", true, why.to_string());
                 match why {
                     crate::view::NotReady::DatastoreLocked => self.teller.say(Regarding::Cluster, "DatastoreLocked", true, why.to_string()),
-                    crate::view::NotReady::ConfigInvalid(_) => self.teller.say(Regarding::IpamConfig, "IPAMConfigInvalid", true, why.to_string()),
+                    crate::view::NotReady::ConfigInvalid(_) => {
+                        self.teller.say(Regarding::IpamConfig, "IPAMConfigInvalid", true, why.to_string())
+                    }
                     _ => {}
                 }
             }
@@ -305,7 +342,8 @@ impl Around {
     pub(super) fn found(&mut self, upkeep: &Upkeep, new: &BTreeSet<&'static str>) {
         for f in upkeep.findings().filter(|f| new.contains(f.kind.name())) {
             tracing::warn!(kind = f.kind.name(), severity = %f.kind.severity(), object = f.object, message = f.message, "found");
-            let pod = f.message.strip_prefix("reported by pod ").and_then(|rest| rest.split_once(", ")).and_then(|(pod, _)| pod.split_once('/'));
+            let pod =
+                f.message.strip_prefix("reported by pod ").and_then(|rest| rest.split_once(", ")).and_then(|(pod, _)| pod.split_once('/'));
             let reason = match f.kind.name() {
                 "used-by-other" => "AddressConflict",
                 "used-unallocated" => "AddressNotAllocated",
@@ -315,7 +353,8 @@ impl Around {
                 self.teller.say(Regarding::Pod(namespace.into(), name.into()), reason, true, format!("{} {}", f.object, f.message));
             }
         }
-        let counts: Vec<String> = new.iter().map(|kind| format!("{} {kind}", upkeep.findings().filter(|f| f.kind.name() == *kind).count())).collect();
+        let counts: Vec<String> =
+            new.iter().map(|kind| format!("{} {kind}", upkeep.findings().filter(|f| f.kind.name() == *kind).count())).collect();
         if !counts.is_empty() {
             self.teller.say(Regarding::Own, "InconsistencyFound", true, counts.join(", "));
         }

@@ -57,8 +57,14 @@ fn the_real_loop_serves_and_saves_at_the_end() {
     assert!(explained["rule"].is_string() && explained["evidence"].is_array() && explained["wouldChange"].is_string(), "{explained:#}");
     assert!(get(&admin, "/explain?ip=x").expect("answers").0.contains("400"));
     let status = json("/status");
-    assert_eq!((&status["mode"], &status["leader"], &status["brake"]["state"]), (&"enforce".into(), &true.into(), &"Clear".into()), "{status:#}");
-    assert!(json("/config").as_array().is_some_and(|keys| keys.iter().any(|k| k["key"] == "server.listen" && k["source"] == "flag --listen")));
+    assert_eq!(
+        (&status["mode"], &status["leader"], &status["brake"]["state"]),
+        (&"enforce".into(), &true.into(), &"Clear".into()),
+        "{status:#}"
+    );
+    assert!(
+        json("/config").as_array().is_some_and(|keys| keys.iter().any(|k| k["key"] == "server.listen" && k["source"] == "flag --listen"))
+    );
     running.stop("-INT");
     let saved = std::fs::read_to_string(saved.path()).expect("there");
     assert!(saved.starts_with("# Simulated") && !saved.contains("10-48-51-0-26"), "node-drained's block is gone");
@@ -68,10 +74,13 @@ fn the_real_loop_serves_and_saves_at_the_end() {
 fn config_shows_every_value_with_its_source() {
     let file = config_file("gc: {auditInterval: 2h}\nmode: audit\n");
     let path = file.path().to_str().expect("text");
-    let out = operator(&["config", "--config", path, "--brake-max-share", "0.7"]).env("IPAM_OPERATOR_PAUSED", "true").output().expect("runs");
+    let out =
+        operator(&["config", "--config", path, "--brake-max-share", "0.7"]).env("IPAM_OPERATOR_PAUSED", "true").output().expect("runs");
     let text = String::from_utf8(out.stdout).expect("text");
     assert!(out.status.success(), "{text}");
-    let line = |key: &str| text.lines().find(|l| l.split_whitespace().next() == Some(key)).map(|l| l.split_whitespace().skip(1).collect::<Vec<_>>().join(" "));
+    let line = |key: &str| {
+        text.lines().find(|l| l.split_whitespace().next() == Some(key)).map(|l| l.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
+    };
     assert_eq!(line("brake.maxShare").as_deref(), Some("0.7 flag --brake-max-share"));
     assert_eq!(line("paused").as_deref(), Some("true env IPAM_OPERATOR_PAUSED"));
     assert_eq!(line("gc.auditInterval"), Some(format!("2h file {path}")));
@@ -97,7 +106,8 @@ fn a_changed_file_is_obeyed_live_and_a_bad_one_is_not() {
     let file = config_file("paused: true\nlog: {format: json}\n");
     let path = file.path().to_str().expect("text").to_owned();
     let mut running = Running::start(operator(&RUN).args(["--listen", "127.0.0.1:0", "--config", &path]));
-    let field = |line: &str, name: &str| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON")[name].as_str().map(str::to_owned);
+    let field =
+        |line: &str, name: &str| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON")[name].as_str().map(str::to_owned);
     let address = field(&running.says("serving metrics"), "address").expect("an address");
     let write = |body: &str| drop(std::fs::write(&path, format!("apiVersion: ipam-operator/v1\nkind: OperatorConfig\n{body}")));
     let metric = |line: &str| (0..100_000).find(|_| get(&address, "/metrics").is_some_and(|(_, page)| page.lines().any(|l| l == line)));

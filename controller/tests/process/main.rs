@@ -1,5 +1,6 @@
 //! The built binary: on a dump and on a live cluster.
 
+mod chart;
 mod dump;
 mod live;
 
@@ -34,13 +35,26 @@ impl Running {
 
     /// Reads on until a line contains `part`.
     fn says(&mut self, part: &str) -> String {
-        self.lines.by_ref().map_while(Result::ok).find(|l| l.contains(part)).unwrap_or_else(|| panic!("ended without saying {part:?}"))
+        let mut said = Vec::new();
+        for line in self.lines.by_ref().map_while(Result::ok) {
+            if line.contains(part) {
+                return line;
+            }
+            said.push(line);
+        }
+        panic!("ended without saying {part:?}: {said:#?}")
     }
 
     /// Where it serves metrics and probes; asked again, where it serves explanations.
     fn address(&mut self) -> String {
         let line = self.says("address=");
         line.split("address=").nth(1).and_then(|a| a.split_whitespace().next()).expect("an address").to_owned()
+    }
+
+    /// As a crash.
+    fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        drop(self.child.wait());
     }
 
     fn stop(&mut self, signal: &str) {

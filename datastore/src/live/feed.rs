@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, stream};
 use http::{Request, StatusCode};
-use ipam::{Clock as _, StoreError, SystemClock};
 use ipam::store::Freshness;
+use ipam::{Clock as _, StoreError, SystemClock};
 use kube::core::WatchEvent;
 use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};

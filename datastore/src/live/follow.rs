@@ -20,10 +20,10 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
+use super::connection::Connection;
 use super::discovery::discover;
 use super::feed::{Feed, Name, Told};
 use super::kinds::{Decoder, Said, decoded, place};
-use super::connection::Connection;
 use super::store::KubeStore;
 use super::traffic::Numbers;
 use crate::bad::{BadItem, concerns_handles, holds};

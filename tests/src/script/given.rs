@@ -1,5 +1,6 @@
 //! The lines that change the cluster.
 
+use chrono::TimeDelta;
 use ipam::block::{Attribute, Block};
 use ipam::ids::{BlockCidr, Owner};
 use ipam::mem::Kept;
@@ -7,7 +8,6 @@ use ipam::model::{
     Affinity, AffinityKind, AffinityState, Allocatable, BlockKind, ClusterInfo, ClusterKind, Config, ConfigKind, Pool, PoolKind,
     Reservation, ReservationKind,
 };
-use chrono::TimeDelta;
 use ipam::store::{Extra, Revision, Row, StoreError, Uid};
 use ipam_accounting::facts::{Attrs, Finished, Lookup, NodeFacts, PodFacts, TUNNEL_TYPES, VmiFacts, WINDOWS_HANDLE};
 use ipam_accounting::inventory::Trust;
