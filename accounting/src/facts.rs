@@ -183,6 +183,19 @@ pub fn classify<'a>(handle: Option<&'a str>, active: &'a Attrs, alternate: &'a A
     if of_vm { (Class::Vm(handle.and_then(vm_of_handle)), None) } else { (Class::Other, node) }
 }
 
+/// The owner of an allocation as outputs name it (D-47): `namespace/pod`, `vm:namespace/name`, or the type of a tunnel; `None` for
+/// everybody else. With the node that the owner attributes name.
+pub fn owner_of<'a>(handle: Option<&'a str>, active: &'a Attrs, alternate: &'a Attrs) -> (Option<String>, Option<&'a str>) {
+    let (class, node) = classify(handle, active, alternate);
+    let owner = match class {
+        Class::Pod((namespace, name)) => Some(format!("{namespace}/{name}")),
+        Class::Vm(vm) => vm.map(|(namespace, name)| format!("vm:{namespace}/{name}")),
+        Class::Tunnel => if active.is_empty() { alternate } else { active }.get("type").cloned(),
+        Class::Windows | Class::Other => None,
+    };
+    (owner, node)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

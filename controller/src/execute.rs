@@ -167,7 +167,8 @@ async fn release<S: Datastore, C: Clock>(handles: &[&Vec<Leaked>], view: &View, 
             Some(why) => results.extend(members.iter().map(|m| one(m, Done::Refused(why), fresh.evidence(m)))),
         }
     }
-    let exact: Vec<Release> = confirmed.iter().map(|m| Release::exact(m.ip, m.handle.as_deref(), m.seq, Some(m.block))).collect();
+    let exact = |m: &&Leaked| Release::exact(m.ip, m.handle.as_deref(), m.seq, Some(m.block)).owned_by(m.owner.clone(), m.node.clone());
+    let exact: Vec<Release> = confirmed.iter().map(exact).collect();
     let outcomes = if exact.is_empty() { Ok(BTreeMap::new()) } else { ipam.release_ips(&exact).await.map(|r| r.outcomes) };
     for m in confirmed {
         let done = match &outcomes {

@@ -37,6 +37,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// One of a process that is active.
+    pub fn of_an_active_one() -> Self {
+        Self { was_active: true, ..Self::default() }
+    }
+
     /// Takes over what a pass did.
     pub fn pass(&mut self, done: &PassReport, wall: Time) {
         let result = match (&done.not_ready, done.failures.is_empty()) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use chrono::TimeDelta;
-use ipam_accounting::facts::{Attrs, is_windows_handle, sanitise};
+use ipam_accounting::facts::{Attrs, is_windows_handle, owner_of, sanitise};
 use ipam_accounting::inventory::{BlockFacts, EntryFacts, Owner as FactOwner};
 use ipam_accounting::set::Ranges;
 use ipnet::IpNet;
@@ -118,6 +118,17 @@ pub struct ReleaseOption {
     pub handle: HandleCheck,
     /// What its sequence number must be, if given.
     pub seq: Option<i64>,
+    /// Whose it must be, if given: an owner may change at the same handle and number (D-27).
+    pub owner: Option<OwnerSeen>,
+}
+
+/// Whose an address was seen to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerSeen {
+    /// Its owner, as outputs name it.
+    pub owner: Option<String>,
+    /// The node that the owner attributes name.
+    pub node: Option<String>,
 }
 
 /// Why a release was not done: somebody has changed the address since.
@@ -134,6 +145,9 @@ pub enum Stale {
     /// Another handle, or one where none was expected.
     #[error("it has another handle")]
     Handle,
+    /// Another owner.
+    #[error("it has another owner")]
+    Owner,
 }
 
 /// What became of one address of a release.
@@ -359,7 +373,12 @@ impl Block {
             HandleCheck::None => entry.handle.is_none(),
             HandleCheck::Is(handle) => entry.is_of(handle),
         };
-        if fits { Released::Yes } else { Released::Stale(Stale::Handle) }
+        if !fits {
+            return Released::Stale(Stale::Handle);
+        }
+        let (owner, node) = owner_of(entry.handle.as_deref().map(sanitise), &entry.active, &entry.alternate);
+        let same = |seen: &OwnerSeen| seen.owner == owner && seen.node.as_deref() == node;
+        if option.owner.as_ref().is_none_or(same) { Released::Yes } else { Released::Stale(Stale::Owner) }
     }
 
     /// Releases every address of a handle, or only those with this sequence number; then collects. Answers with the

@@ -8,7 +8,7 @@ use futures::stream;
 use ipam_accounting::facts::sanitise;
 use ipnet::IpNet;
 
-use crate::block::{BlockRelease, HandleCheck, ReleaseOption, Released, Stale};
+use crate::block::{BlockRelease, HandleCheck, OwnerSeen, ReleaseOption, Released, Stale};
 use crate::clock::{Clock, round_up};
 use crate::cold::put_back;
 use crate::ids::{BlockCidr, HandleId, Owner};
@@ -36,12 +36,19 @@ impl Release {
     /// number. `block`, when known, spares a search.
     pub fn exact(ip: IpAddr, handle: Option<&str>, seq: i64, block: Option<BlockCidr>) -> Self {
         let handle = handle.map_or(HandleCheck::None, |h| HandleCheck::Is(HandleId::new(h)));
-        Self { option: ReleaseOption { ip, handle, seq: Some(seq) }, block }
+        Self { option: ReleaseOption { ip, handle, seq: Some(seq), owner: None }, block }
+    }
+
+    /// The same, and only while it is this owner's on this node.
+    #[must_use]
+    pub fn owned_by(mut self, owner: Option<String>, node: Option<String>) -> Self {
+        self.option.owner = Some(OwnerSeen { owner, node });
+        self
     }
 
     /// Whatever is allocated at this address, by whoever: for a person who knows what they do.
     pub fn anything(ip: IpAddr) -> Self {
-        Self { option: ReleaseOption { ip, handle: HandleCheck::Any, seq: None }, block: None }
+        Self { option: ReleaseOption { ip, handle: HandleCheck::Any, seq: None, owner: None }, block: None }
     }
 
     /// The address.

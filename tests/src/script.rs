@@ -19,6 +19,8 @@
 //! live pod ns/p on a ips 10.0.0.1          what the last look will find
 //! fail block 10.0.0.0/30 conflict          every write of it fails; also `row a 10.0.0.0/30`; `unavailable`, `refused`; `no`: no more
 //! race block 10.0.0.0/30 a .0=…            somebody else writes this before the next time we read the block
+//! meanwhile LINE                           on a server: happens between decision and release
+//! without-marker                           on a server: no pod but those of the script
 //! step   wait 15m                          passes until nothing is done; the clock moves first
 //! expect release 10.0.0.0 10.0.0.1         exactly these events since the last `expect`, any order; several kinds: joined by `;`
 //! expect nothing
@@ -32,6 +34,7 @@
 //! ```
 
 mod given;
+pub mod on_server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,7 +58,7 @@ use ipam_operator::feed::{MemFeed, Source as _};
 use ipam_operator::gauges::Gauges;
 use ipam_operator::ledger::Ledger;
 use ipam_operator::look::LastLook;
-use ipam_operator::pass::Pass;
+use ipam_operator::pass::{Pass, PassReport};
 use ipam_operator::plan::{Now, Policy};
 use ipam_operator::report::report;
 use ipam_operator::timeline::Event;
@@ -79,6 +82,15 @@ struct Live {
 impl LastLook for Live {
     async fn pod(&self, namespace: &str, name: &str) -> Option<Lookup<PodFacts<String>>> {
         self.pods.get(&(namespace.into(), name.into())).cloned()
+    }
+}
+
+/// The wall clock of a script.
+struct Wall(Arc<SimClock>, TimeDelta);
+
+impl Clock for Wall {
+    fn now(&self) -> Time {
+        self.0.now() + self.1
     }
 }
 
@@ -107,6 +119,8 @@ pub struct World {
     upkeep: Upkeep,
     repair: IndexRepair,
     next_row: u64,
+    /// What is to be told to a server instead of the view.
+    outbox: Option<Vec<Update>>,
 }
 
 impl Default for World {
@@ -144,6 +158,7 @@ impl Default for World {
             due: None,
             page: Page::default(),
             next_row: 0,
+            outbox: None,
         }
     }
 }
@@ -154,14 +169,16 @@ impl Default for World {
 /// The first line that does not hold, with its number.
 pub fn run(script: &str) -> Result<(), String> {
     let mut world = World::default();
-    for (i, line) in script.lines().enumerate() {
-        let line = line.split(" # ").next().unwrap_or(line).trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        world.line(line).map_err(|e| format!("line {}: {line}\n  {e}", i + 1))?;
+    for (number, line) in lines(script) {
+        world.line(line).map_err(|e| format!("line {number}: {line}\n  {e}"))?;
     }
     Ok(())
+}
+
+/// The lines of a script that say something, by number.
+fn lines(script: &str) -> impl Iterator<Item = (usize, &str)> {
+    let said = script.lines().map(|line| line.split(" # ").next().unwrap_or(line).trim());
+    (1..).zip(said).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 impl World {
@@ -177,6 +194,8 @@ impl World {
             ["audit"] => self.audit(),
             ["full-scan"] => self.view.cache.mark_all(),
             ["expect", rest @ ..] => return self.expect(rest),
+            // Before the next release; in memory the last look finds what the view has.
+            ["meanwhile", ..] => return Err("only on a server".into()),
             _ => return self.given(&words),
         }
         Ok(())
@@ -187,6 +206,11 @@ impl World {
         self.clock.now()
     }
 
+    /// The wall clock.
+    fn wall(&self) -> Wall {
+        Wall(self.clock.clone(), self.wall_ahead)
+    }
+
     /// The time now by both clocks.
     fn both(&self) -> Now {
         Now { steady: self.clock.now(), wall: self.clock.now() + self.wall_ahead }
@@ -194,7 +218,7 @@ impl World {
 
     /// An audit, and the repairs that are due.
     fn audit(&mut self) {
-        let ipam = Ipam::new(self.faulty.clone(), self.clock.clone());
+        let ipam = Ipam::new(self.faulty.clone(), self.wall());
         let now = self.both();
         let Self { view, feed, .. } = self;
         feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
@@ -207,7 +231,7 @@ impl World {
 
     /// Passes at the present moment until nothing is done any more.
     pub fn step(&mut self) {
-        let ipam = Ipam::new(self.faulty.clone(), self.clock.clone());
+        let ipam = Ipam::new(self.faulty.clone(), self.wall());
         let now = self.both();
         for _ in 0..100 {
             let Self { view, feed, .. } = self;
@@ -216,26 +240,30 @@ impl World {
             let done = block_on(pass.run(&self.policy, now));
             let Self { view, feed, .. } = self;
             feed.drain(&mut |update| view.apply(&update)).expect("memory does not begin anew");
-            let quiet = done.events.is_empty();
-            self.events.extend(done.events);
-            self.failures.extend(done.failures.into_iter().map(|f| f.text));
-            self.failures.extend(done.refusals.into_iter().filter(|(r, _)| r.by_the_last_look()).map(|(_, why)| why));
-            self.not_ready = done.not_ready.as_ref().map(ToString::to_string);
-            if done.not_ready.is_none() {
-                self.due = done.next_due;
-                self.page.publish(report(&self.view, &mut self.ledger));
-                let gauges = Gauges { view: &self.view, ledger: &self.ledger, policy: &self.policy, now };
-                let mut samples = gauges.samples(&self.view.gate().unwrap_or_default());
-                let mut tally = Tally::default();
-                tally.was_active = true;
-                samples.extend(tally.samples(&self.ledger.done, self.policy.active));
-                self.page.publish_further(samples);
-            }
-            if quiet {
+            if self.passed(done, now) {
                 return;
             }
         }
         panic!("a hundred passes at one moment");
+    }
+
+    /// Keeps what a pass did; whether it did nothing.
+    fn passed(&mut self, done: PassReport, now: Now) -> bool {
+        let quiet = done.events.is_empty();
+        self.events.extend(done.events);
+        self.failures.extend(done.failures.into_iter().map(|f| f.text));
+        self.failures.extend(done.refusals.into_iter().filter(|(r, _)| r.by_the_last_look()).map(|(_, why)| why));
+        self.not_ready = done.not_ready.as_ref().map(ToString::to_string);
+        if done.not_ready.is_none() {
+            self.due = done.next_due;
+            self.page.publish(report(&self.view, &mut self.ledger));
+            let gauges = Gauges { view: &self.view, ledger: &self.ledger, policy: &self.policy, now };
+            let mut samples = gauges.samples(&self.view.gate().unwrap_or_default());
+            let tally = Tally::of_an_active_one();
+            samples.extend(tally.samples(&self.ledger.done, self.policy.active));
+            self.page.publish_further(samples);
+        }
+        quiet
     }
 
     fn expect(&mut self, words: &[&str]) -> Result<(), String> {

@@ -60,6 +60,7 @@ fn option(v: &Value) -> ReleaseOption {
         ip: v["ip"].as_str().expect("an address").parse().expect("an address"),
         handle: v["handle"].as_str().map_or(HandleCheck::Any, |h| HandleCheck::Is(HandleId::new(h))),
         seq: v["sequenceNumber"].as_i64(),
+        owner: None,
     }
 }
 

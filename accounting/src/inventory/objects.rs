@@ -86,6 +86,11 @@ impl Inventory {
         self.release_node(node);
     }
 
+    /// The number of a VM key, if anything mentions it.
+    pub fn vm_id(&self, namespace: &str, name: &str) -> Option<VmId> {
+        self.vms.find(&key(namespace, name)).map(VmId)
+    }
+
     /// Takes over a VM: seen, gone, or not understood.
     pub fn put_vm(&mut self, namespace: &str, name: &str, facts: Lookup<()>) {
         self.put_either(namespace, name, |p| &mut p.vms, |slot| replace(&mut slot.vm, facts));

@@ -37,7 +37,7 @@ fn ranges(cidr: &str) -> Ranges {
 }
 
 fn any(last: u8) -> ReleaseOption {
-    ReleaseOption { ip: ip(last), handle: HandleCheck::Any, seq: None }
+    ReleaseOption { ip: ip(last), handle: HandleCheck::Any, seq: None, owner: None }
 }
 
 fn with_handle(last: u8, handle: &str) -> ReleaseOption {

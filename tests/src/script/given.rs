@@ -41,7 +41,7 @@ impl World {
             ["node", name, rest @ ..] => self.node(name, rest),
             ["pod", key, rest @ ..] => {
                 let (ns, name) = pair(key)?;
-                self.view.apply(&Update::Pod(ns, name, pod(rest)?));
+                self.tell(Update::Pod(ns, name, pod(rest)?));
                 Ok(())
             }
             ["live", "pod", key, rest @ ..] => {
@@ -50,14 +50,14 @@ impl World {
             }
             ["vm", key, rest @ ..] => {
                 let (ns, name) = pair(key)?;
-                self.view.apply(&Update::Vm(ns, name, lookup(rest, ())?));
+                self.tell(Update::Vm(ns, name, lookup(rest, ())?));
                 Ok(())
             }
             ["vmi", key, rest @ ..] => {
                 let (ns, name) = pair(key)?;
                 let owned_by_vm = rest.contains(&"owned");
                 let rest: Vec<&str> = rest.iter().copied().filter(|w| *w != "owned").collect();
-                self.view.apply(&Update::Vmi(ns, name, lookup(&rest, VmiFacts { owned_by_vm })?));
+                self.tell(Update::Vmi(ns, name, lookup(&rest, VmiFacts { owned_by_vm })?));
                 Ok(())
             }
             ["pool", name, "gone"] => self.take::<PoolKind>(&(*name).to_owned()),
@@ -186,7 +186,7 @@ impl World {
                     [value] => Some(OptOut { value: (*value).into(), inside: false }),
                     _ => Some(OptOut { value: "true".into(), inside: false }),
                 };
-                self.view.apply(&Update::OptOut(watched, (*name).into(), says));
+                self.tell(Update::OptOut(watched, (*name).into(), says));
             }
             ["trust", kind, yes] => {
                 let yes = *yes == "yes";
@@ -216,7 +216,15 @@ impl World {
         Ok(())
     }
 
-    fn put<K: Kept>(&mut self, key: K::Key, value: K::Value) {
+    /// Something of the cluster that is no row: for the view, or for the server.
+    fn tell(&mut self, update: Update) {
+        match &mut self.outbox {
+            Some(outbox) => outbox.push(update),
+            None => self.view.apply(&update),
+        }
+    }
+
+    pub(super) fn put<K: Kept>(&mut self, key: K::Key, value: K::Value) {
         self.next_row += 1;
         let known = self.store.peek::<K>(&key).map(|(row, _)| row.uid);
         let uid = known.unwrap_or_else(|| Uid(format!("u{}", self.next_row)));
@@ -224,7 +232,7 @@ impl World {
         self.store.put::<K>(Row { key, value, revision, uid, extra: Extra::NONE }, false);
     }
 
-    fn take<K: Kept>(&mut self, key: &K::Key) -> Done {
+    pub(super) fn take<K: Kept>(&mut self, key: &K::Key) -> Done {
         self.store.take::<K>(key).map(drop).ok_or_else(|| "there is none".into())
     }
 
@@ -232,14 +240,14 @@ impl World {
         let migrating = rest == ["migrating"];
         let rest = if migrating { &[] } else { rest };
         let facts = lookup(rest, NodeFacts { migrating, ..NodeFacts::default() })?;
-        self.view.apply(&Update::Node(name.into(), facts));
+        self.tell(Update::Node(name.into(), facts));
         Ok(())
     }
 
     fn pool(&mut self, name: &str, cidr: &str, rest: &[&str]) -> Done {
         let pool = Pool {
             cidr: cidr.parse().map_err(|_| cidr.to_owned()),
-            block_size: 26,
+            block_size: if cidr.contains(':') { 122 } else { 26 },
             node_selector: "all()".into(),
             namespace_selector: String::new(),
             allowed_uses: vec!["Workload".into()],
