@@ -144,6 +144,10 @@ impl Verdict {
 }
 
 impl Leak {
+    /// Every reason as metrics call it.
+    pub const WORDS: [&'static str; 7] =
+        ["pod_gone", "pod_finished", "pod_other_address", "pod_other_node", "pod_unscheduled", "vm_gone", "node_gone"];
+
     /// As metrics call it.
     pub fn word(self) -> &'static str {
         match self {

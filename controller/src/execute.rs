@@ -108,8 +108,9 @@ pub struct Result {
     pub evidence: String,
 }
 
-/// So many addresses are looked at and released together: often enough that nobody waits long who wants us to stop.
-const TOGETHER: usize = 128;
+/// So many addresses are looked at and released together: enough that handles are listed and not asked for one by one, few enough that
+/// somebody else who leads by then is noticed.
+const TOGETHER: usize = 2048;
 
 /// Does what a plan says, in its order; releases many together, so that each block is written once.
 pub async fn execute<S: Datastore, C: Clock>(

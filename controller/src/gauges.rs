@@ -21,6 +21,9 @@ use crate::view::View;
 /// Blocks that a node may have where nobody set a limit (D-5).
 const BLOCK_LIMIT: u64 = 20;
 
+/// Families, and how series call them.
+pub const FAMILIES: [(Family, &str); 2] = [(Family::V4, "4"), (Family::V6, "6")];
+
 /// States of a leak, the first that fits.
 pub const LEAK_STATES: [&str; 9] = ["opted_out", "handle_held", "with_node", "grace", "gc_off", "audit", "paused", "brake", "due"];
 /// States of a departed node.
@@ -118,17 +121,21 @@ impl Gauges<'_> {
         if let Some(n) = cooling.get(NO_POOL).filter(|n| **n > 0) {
             out.count(&series::COOLING, &[NO_POOL], *n);
         }
-        for (family, version) in [(Family::V4, "4"), (Family::V6, "6")] {
-            let usable = |block: IpNet| {
-                let name = self.pool_name(block);
-                let plain = |e: &ipam::pools::Enabled| !e.pool.manual && e.pool.allowed_uses.iter().any(|u| u == "Workload");
-                Family::of(block) == family && open.iter().any(|e| e.name == name && plain(e))
-            };
-            let limit = if config.max_blocks_per_host > 0 { config.max_blocks_per_host.into() } else { BLOCK_LIMIT };
-            let cache = &self.view.cache;
-            let full = cache.live_nodes().filter(|n| cache.owned_blocks(*n).filter(|(cidr, _)| usable(*cidr)).count() as u64 >= limit);
-            out.count(&series::AT_LIMIT, &[version], full.count() as u64);
+        for (family, version) in FAMILIES {
+            out.count(&series::AT_LIMIT, &[version], self.at_limit(config, family).len() as u64);
         }
+    }
+
+    /// The live nodes that may claim no further block of a family for a plain workload, each with how many it has (D-5).
+    pub fn at_limit(&self, config: &Config, family: Family) -> Vec<(NodeId, u64)> {
+        let rows: Vec<Row<ipam::model::PoolKind>> = self.view.pools().cloned().collect();
+        let plain = |e: &ipam::pools::Enabled| !e.pool.manual && e.pool.allowed_uses.iter().any(|u| u == "Workload");
+        let open: BTreeSet<String> = enabled(&rows, family).into_iter().filter(plain).map(|e| e.name).collect();
+        let usable = |block: IpNet| Family::of(block) == family && open.contains(self.pool_name(block));
+        let limit = if config.max_blocks_per_host > 0 { config.max_blocks_per_host.into() } else { BLOCK_LIMIT };
+        let cache = &self.view.cache;
+        let held = |n: &NodeId| cache.owned_blocks(*n).filter(|(cidr, _)| usable(*cidr)).count() as u64;
+        cache.live_nodes().map(|n| (n, held(&n))).filter(|(_, held)| *held >= limit).collect()
     }
 
     fn leaks(&self, out: &mut Samples) {

@@ -23,6 +23,7 @@ use crate::upkeep::Upkeep;
 use crate::view::View;
 
 pub mod around;
+mod standing;
 
 /// The loop beats at least this often.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);

@@ -1,15 +1,21 @@
 //! Serves metrics, probes and questions while the loop works, and ends it gently.
 
+use std::path::Path;
 use std::time::Duration;
 
+use axum::Router;
+use axum_server::tls_rustls::RustlsConfig;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 use crate::admin::{admin, probes, serve};
 use crate::run::around::Around;
 
 /// How long a running action may take to end when somebody wants us to stop.
 const GENTLY: Duration = Duration::from_secs(10);
+
+/// How often certificate and key are looked at.
+const REREAD: Duration = Duration::from_secs(5);
 
 /// Metrics, probes or questions could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +30,31 @@ async fn listen(address: &str, what: &str) -> Result<TcpListener, ServeError> {
     Ok(listener)
 }
 
+/// Serves over TLS; certificate and key are read again when they change.
+async fn secured(listener: TcpListener, app: Router, cert: &Path, key: &Path) -> std::io::Result<()> {
+    let config = RustlsConfig::from_pem_file(cert, key).await?;
+    let read = || Some((std::fs::read(cert).ok()?, std::fs::read(key).ok()?));
+    let changes = async {
+        let (mut last, mut every) = (read(), interval(REREAD));
+        loop {
+            every.tick().await;
+            let now = read();
+            if now.is_some() && now != last {
+                match config.reload_from_pem_file(cert, key).await {
+                    Ok(()) => tracing::info!("the certificate was read again"),
+                    Err(e) => tracing::warn!(error = %e, "the certificate cannot be read: the old one stays"),
+                }
+                last = now;
+            }
+        }
+    };
+    let server = axum_server::from_tcp_rustls(listener.into_std()?, config.clone())?.serve(app.into_make_service());
+    tokio::select! {
+        ended = server => ended,
+        never = changes => never,
+    }
+}
+
 /// Serves while `work` goes on; ends with it. When `stop` is ready nothing new is begun, and what runs is finished or, after ten
 /// seconds, abandoned: which is as safe as a crash.
 ///
@@ -35,7 +66,14 @@ pub async fn while_served(
     work: impl AsyncFnOnce(&mut Around),
 ) -> Result<(), ServeError> {
     let (at, admin_at) = (around.config.listen.clone(), around.config.admin_listen.clone());
-    let server = serve(listen(&at, "metrics and probes").await?, probes(around.page.clone(), around.status.clone()));
+    let (listener, tls) = (listen(&at, "metrics and probes").await?, around.config.tls.clone());
+    let app = probes(around.page.clone(), around.status.clone());
+    let server = async {
+        match tls {
+            Some((cert, key)) => secured(listener, app, &cert, &key).await,
+            None => serve(listener, app).await,
+        }
+    };
     let questions = if admin_at.is_empty() { None } else { Some(listen(&admin_at, "explanations").await?) };
     let app = admin(around.status.clone());
     let questions = async {

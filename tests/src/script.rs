@@ -168,11 +168,7 @@ impl Default for World {
 /// # Errors
 /// The first line that does not hold, with its number.
 pub fn run(script: &str) -> Result<(), String> {
-    let mut world = World::default();
-    for (number, line) in lines(script) {
-        world.line(line).map_err(|e| format!("line {number}: {line}\n  {e}"))?;
-    }
-    Ok(())
+    World::default().say(script)
 }
 
 /// The lines of a script that say something, by number.
@@ -199,6 +195,19 @@ impl World {
             _ => return self.given(&words),
         }
         Ok(())
+    }
+
+    /// Does what these lines say.
+    ///
+    /// # Errors
+    /// The first line that does not hold, with its number.
+    pub fn say(&mut self, script: &str) -> Result<(), String> {
+        lines(script).try_for_each(|(number, line)| self.line(line).map_err(|e| format!("line {number}: {line}\n  {e}")))
+    }
+
+    /// Forgets what happened so far.
+    pub fn forget_events(&mut self) {
+        (self.events, self.failures) = (Vec::new(), Vec::new());
     }
 
     /// The time now.

@@ -28,8 +28,11 @@ fn needs_a_server(text: &str) -> bool {
 
 #[test]
 fn every_scenario_holds_in_memory() {
-    let wrong: Vec<String> =
-        scenarios().iter().filter(|(_, text)| !needs_a_server(text)).filter_map(|(name, text)| Some(format!("{name}: {}", script::run(text).err()?))).collect();
+    let wrong: Vec<String> = scenarios()
+        .iter()
+        .filter(|(_, text)| !needs_a_server(text))
+        .filter_map(|(name, text)| Some(format!("{name}: {}", script::run(text).err()?)))
+        .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

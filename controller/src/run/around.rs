@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use ipam::audit::Finding;
+use ipam_accounting::judge::Leak;
 use ipam_accounting::schedule::Time;
 use ipam_datastore::text::stamp;
 use ipam_datastore::update::{Sync, Watched};
@@ -12,6 +14,7 @@ use ipam_metrics::{Page, Samples};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
+use super::standing::Standing;
 use super::{OUT_OF_STEP, Operator};
 use crate::clocks::RealClocks;
 use crate::config::file::Configured;
@@ -26,7 +29,10 @@ use crate::report::report;
 use crate::status::{BAD, Conditions, GOOD, Question, Report, Status};
 use crate::told::{self, Tally};
 use crate::upkeep::Upkeep;
-use crate::view::Gate;
+use crate::view::{Gate, NotReady};
+
+/// A gate that is closed for so long is an event.
+const CLOSED: TimeDelta = TimeDelta::seconds(60);
 
 /// Takes a new level or filter of the log.
 pub type SetLog = Box<dyn Fn(&str) + Send>;
@@ -59,8 +65,10 @@ pub struct Around {
     /// The gauges of the cluster as they were when the gate was open last.
     cluster: Samples,
     totals: crate::ledger::Totals,
-    gate_told: Option<bool>,
-    pools_told: std::collections::BTreeMap<String, &'static str>,
+    /// Since when the gate is closed, and whether that was told.
+    closed: Option<(Time, bool)>,
+    open_told: bool,
+    standing: Standing,
     was_active: Option<bool>,
 }
 
@@ -95,8 +103,9 @@ impl Around {
             set_log,
             cluster: Samples::default(),
             totals: Default::default(),
-            gate_told: None,
-            pools_told: Default::default(),
+            closed: None,
+            open_told: false,
+            standing: Standing::default(),
             was_active: None,
         }
     }
@@ -162,8 +171,9 @@ impl Around {
         told::events(done, policy.mode, &mut self.teller);
         if done.not_ready.is_none() && operator.active {
             let gauges = Gauges { view: &operator.view, ledger: &operator.ledger, policy: &policy, now };
-            self.cluster = gauges.samples(&operator.view.gate().unwrap_or_default());
-            self.pools_nearly_full(operator);
+            let ipam_config = operator.view.gate().unwrap_or_default();
+            self.cluster = gauges.samples(&ipam_config);
+            self.standing.tell(&gauges, &ipam_config, self.config.events.nearly_full, &mut self.teller);
             self.cluster.extend(findings(&operator.upkeep));
             self.page.publish(report(&operator.view, &mut operator.ledger));
         } else if !operator.active {
@@ -260,7 +270,7 @@ impl Around {
         if let Some(why) = &self.tally.forbidden {
             self.teller.say(Regarding::Own, "WritesForbidden", true, why.clone());
         }
-        self.tell_gate(done);
+        self.tell_gate(done, now);
     }
 
     fn tell_brake(&mut self, state: BrakeState, text: &str) {
@@ -278,7 +288,7 @@ impl Around {
                 tracing::warn!(what = due, left = n, "the brake lets some through, as it was told");
                 self.teller.say(Regarding::Own, "ReleaseAllowed", false, format!("{n} more may go: {text}"));
             }
-            BrakeState::Clear if self.gate_told.is_some() => {
+            BrakeState::Clear if self.open_told => {
                 tracing::info!("the brake is clear");
                 self.teller.say(Regarding::Own, "ReleaseResumed", false, "The brake is clear");
             }
@@ -286,55 +296,33 @@ impl Around {
         }
     }
 
-    fn tell_gate(&mut self, done: &PassReport) {
-        let open = done.not_ready.is_none();
-        if self.gate_told == Some(open) {
-            return;
-        }
-        match &done.not_ready {
-            Some(why) => {
+    /// In the log at once; as an event only if it stays closed.
+    fn tell_gate(&mut self, done: &PassReport, now: Now) {
+        match (&done.not_ready, self.closed) {
+            (None, closed) => {
+                if closed.is_some() || !self.open_told {
+                    tracing::info!("ready");
+                }
+                if closed.is_some_and(|(_, told)| told) {
+                    self.teller.say(Regarding::Own, "GateOpened", false, "Everything is known that is needed");
+                }
+                (self.closed, self.open_told) = (None, true);
+            }
+            (Some(why), None) => {
                 tracing::warn!(%why, "nothing is decided");
-                self.teller.say(Regarding::Own, "GateClosed", true, why.to_string());
+                self.closed = Some((now.steady, false));
+            }
+            (Some(why), Some((since, false))) if now.steady - since >= CLOSED => {
+                self.closed = Some((since, true));
+                let text = format!("{why}, since {}", stamp(now.wall(since)));
+                self.teller.say(Regarding::Own, "GateClosed", true, text.clone());
                 match why {
-                    crate::view::NotReady::DatastoreLocked => self.teller.say(Regarding::Cluster, "DatastoreLocked", true, why.to_string()),
-                    crate::view::NotReady::ConfigInvalid(_) => {
-                        self.teller.say(Regarding::IpamConfig, "IPAMConfigInvalid", true, why.to_string())
-                    }
+                    NotReady::DatastoreLocked => self.teller.say(Regarding::Cluster, "DatastoreLocked", true, text),
+                    NotReady::ConfigInvalid(_) => self.teller.say(Regarding::IpamConfig, "IPAMConfigInvalid", true, text),
                     _ => {}
                 }
             }
-            None => {
-                tracing::info!("ready");
-                self.teller.say(Regarding::Own, "GateOpened", false, "Everything is known that is needed");
-            }
-        }
-        self.gate_told = Some(open);
-    }
-
-    /// Tells when a pool becomes full, nearly full, or roomy again.
-    fn pools_nearly_full(&mut self, operator: &Operator) {
-        let tracker = &operator.view.cache.tracker;
-        let threshold = self.config.events.nearly_full;
-        for (name, id, _) in tracker.pools() {
-            let counts = tracker.pool_counts(id);
-            let usable = counts.capacity.saturating_sub(counts.reserved);
-            if usable == 0 {
-                continue;
-            }
-            let fill = 1.0 - counts.available as f64 / usable as f64;
-            let before = self.pools_told.get(name).copied().unwrap_or("PoolRecovered");
-            let state = match () {
-                () if counts.available == 0 => "PoolFull",
-                () if fill >= threshold => "PoolNearlyFull",
-                () if fill < threshold - 0.05 => "PoolRecovered",
-                () => before,
-            };
-            if state != before {
-                let percent = (fill * 100.0).floor();
-                let text = format!("{percent} % of {usable} usable addresses taken (in use {}, cooling {})", counts.in_use, counts.cooling);
-                self.teller.say(Regarding::Pool(name.into()), state, state != "PoolRecovered", text);
-                self.pools_told.insert(name.into(), state);
-            }
+            (Some(_), Some(_)) => {}
         }
     }
 
@@ -371,6 +359,9 @@ impl Around {
 
     fn publish(&mut self, operator: &Operator, source: &impl Source, done: &PassReport) {
         let mut out = if operator.active { self.cluster.clone() } else { Samples::default() };
+        if self.tally.was_active {
+            zeros(operator, &mut out);
+        }
         out.extend(self.tally.samples(&self.totals, operator.active));
         out.extend(source.samples());
         out.set(&series::BUILD, &[env!("CARGO_PKG_VERSION"), option_env!("IPAM_REVISION").unwrap_or("unknown")], 1.0);
@@ -430,6 +421,17 @@ impl Around {
             queue: source.queue(),
             config: show::list(&show::lines(&self.configured.values, operator.view.settings())),
         });
+    }
+}
+
+/// Counters by pool begin with 0, so that the first one is seen as an increase.
+fn zeros(operator: &Operator, out: &mut Samples) {
+    for pool in operator.view.pools() {
+        for reason in Leak::WORDS {
+            out.set(&series::RECLAIMED, &[&pool.key, reason], 0.0);
+        }
+        out.set(&series::COLLECTED, &[&pool.key], 0.0);
+        out.set(&series::FREED, &[&pool.key], 0.0);
     }
 }
 

@@ -127,3 +127,28 @@ fn a_changed_file_is_obeyed_live_and_a_bad_one_is_not() {
     metric("ipam_operator_config_last_reload_successful 1").expect("said");
     running.stop("-TERM");
 }
+
+/// Metrics and probes over TLS; a certificate that changes is served without a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tls_serves_and_reads_its_certificate_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = ["cert.pem", "key.pem"].map(|name| folder.path().join(name).display().to_string());
+    let write = |name: &str| {
+        let key = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+        std::fs::write(&paths[1], key.signing_key.serialize_pem()).expect("written");
+        std::fs::write(&paths[0], key.cert.pem()).expect("written");
+    };
+    write("first.test");
+    let mut running =
+        Running::start(operator(&RUN).args(["--listen", "127.0.0.1:0", "--tls-cert-file", &paths[0], "--tls-key-file", &paths[1]]));
+    let address = running.address();
+    let mut config = kube::Config::new(format!("https://{address}").parse().expect("an address"));
+    config.accept_invalid_certs = true;
+    let client = kube::Client::try_from(config).expect("a client");
+    let ask = async || client.request_text(axum::http::Request::get("/healthz").body(Vec::new()).expect("a request")).await;
+    super::chart::until("it answers", async || ask().await.is_ok_and(|text| text == "ok\n")).await;
+    assert!(get(&address, "/healthz").is_none_or(|(head, _)| !head.contains("200")), "not without TLS");
+    write("second.test");
+    running.says("the certificate was read again");
+    running.stop("-TERM");
+}

@@ -110,3 +110,42 @@ async fn on_a_live_v1_cluster_it_ends_as_the_simulation_does() {
 async fn on_a_live_v3_cluster_it_ends_as_the_simulation_does() {
     on_a_live_cluster(Group::V3, "examples/leaky-cluster.v3.yaml", true).await;
 }
+
+/// A release that runs while somebody wants it to stop, on a store that stands still, is abandoned: the end is clean and in time, and the
+/// next start goes on from there.
+#[tokio::test(flavor = "multi_thread")]
+async fn f_it_ends_in_time_although_a_release_hangs() {
+    let file = "examples/leaky-cluster.v3.yaml";
+    let plane = ControlPlane::start(Group::V3).await;
+    plane
+        .fill_with(file, |object| {
+            if object["spec"][COOLDOWN] == 120 {
+                object["spec"][COOLDOWN] = 2.into();
+            }
+        })
+        .await;
+    let want = simulated(file).await;
+    let kubeconfig = plane.access().kubeconfig.expect("a file").display().to_string();
+    let args = ["run", "--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0", "--leak-grace-period", "2s", "--vm-grace-period", "2s"];
+    let mut running = Running::start(&mut operator(&args));
+    let address = running.address();
+    // The first releases are those of departed nodes; the others wait for two seconds.
+    running.says("address released");
+    let frozen = plane.freeze_etcd();
+    super::chart::until("a request hangs", async || {
+        get(&address, "/metrics")
+            .is_some_and(|(_, page)| page.lines().any(|l| l.starts_with("ipam_gc_leaks") && l.contains("due") && !l.ends_with(" 0")))
+            || get(&address, "/readyz").is_some()
+    })
+    .await;
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a time");
+    running.stop("-TERM");
+    let took = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a time") - since;
+    assert!(took < Duration::from_secs(15), "it took {took:?}");
+    drop(frozen);
+    let store = KubeStore::new(plane.connection().await, Group::V3);
+    let mut again = Running::start(&mut operator(&args));
+    again.address();
+    super::chart::until("it goes on from there", async || state(&store).await == want).await;
+    again.stop("-TERM");
+}

@@ -260,12 +260,20 @@ impl OnServer {
         let server = Server { client: connection.client() };
         let store = KubeStore::new(connection, plane.group);
         plane.clear().await;
-        for all in ["/api/v1/nodes", "/apis/kubevirt.io/v1/virtualmachines", "/apis/kubevirt.io/v1/virtualmachineinstances", "/api/v1/pods", "/api/v1/namespaces"] {
+        for all in [
+            "/api/v1/nodes",
+            "/apis/kubevirt.io/v1/virtualmachines",
+            "/apis/kubevirt.io/v1/virtualmachineinstances",
+            "/api/v1/pods",
+            "/api/v1/namespaces",
+        ] {
             let list = server.ask(Method::GET, all, "application/json", None).await.unwrap_or_default();
             for object in list["items"].as_array().into_iter().flatten() {
                 let (name, plural) = (object["metadata"]["name"].as_str().unwrap_or_default(), all.rsplit('/').next().unwrap_or_default());
                 match object["metadata"]["namespace"].as_str() {
-                    Some(ns) => server.delete(&format!("{}/namespaces/{ns}/{plural}/{name}", all.trim_end_matches(&format!("/{plural}")))).await,
+                    Some(ns) => {
+                        server.delete(&format!("{}/namespaces/{ns}/{plural}/{name}", all.trim_end_matches(&format!("/{plural}")))).await
+                    }
                     // Namespaces never finish going here; what they say goes.
                     None if plural == "namespaces" => {
                         server.patch(&format!("{all}/{name}"), json!({ "metadata": { "annotations": { DO_NOT_RELEASE: null } } })).await;
@@ -353,7 +361,11 @@ impl OnServer {
         let seen = |yes| if yes { Lookup::Seen(()) } else { Lookup::Absent };
         let odd = n % 2 == 1;
         let ip: std::net::IpAddr = format!("192.0.2.{}", n % 250 + 1).parse().expect("an address");
-        let pod = if self.pod_marker { Lookup::Seen(PodFacts { node: Some(MARKER.into()), ips: [ip].into_iter().collect(), reported: true, ..PodFacts::default() }) } else { Lookup::Absent };
+        let pod = if self.pod_marker {
+            Lookup::Seen(PodFacts { node: Some(MARKER.into()), ips: [ip].into_iter().collect(), reported: true, ..PodFacts::default() })
+        } else {
+            Lookup::Absent
+        };
         server.say(Update::Pod(PLACE.into(), MARKER.into(), pod), group).await;
         let labels = [("tick".to_owned(), n.to_string())].into();
         server.say(Update::Node(MARKER.into(), Lookup::Seen(NodeFacts { labels, ..NodeFacts::default() })), group).await;
@@ -369,7 +381,9 @@ impl OnServer {
         put_row::<AffinityKind>(self.store.clone(), (Owner::Host(MARKER.into()), row), Affinity { state, indexed: true }).await;
         let follower = &mut self.follower;
         let world = &mut self.world;
-        let pool_names = |world: &World| world.store.rows::<PoolKind>().iter().map(|r| (r.key.clone(), r.value.cidr.clone())).collect::<BTreeMap<_, _>>();
+        let pool_names = |world: &World| {
+            world.store.rows::<PoolKind>().iter().map(|r| (r.key.clone(), r.value.cidr.clone())).collect::<BTreeMap<_, _>>()
+        };
         let want_pools = pool_names(world);
         let shows = |world: &World| {
             let (view, cache) = (&world.view, &world.view.cache);
@@ -378,21 +392,41 @@ impl OnServer {
                 Some(Lookup::Seen(facts)) => self.pod_marker && facts.ips.contains(&ip),
                 _ => !self.pod_marker,
             };
-            let node = cache.node_id(MARKER).and_then(|id| cache.node_facts(id)).is_some_and(|f| f.labels.get("tick") == Some(&n.to_string()));
+            let node =
+                cache.node_id(MARKER).and_then(|id| cache.node_facts(id)).is_some_and(|f| f.labels.get("tick") == Some(&n.to_string()));
             let vm = match cache.vm_id(PLACE, MARKER) {
                 Some(id) => matches!(cache.vm(id), Lookup::Seen(())) == odd && matches!(cache.vmi(id), Lookup::Seen(_)) == odd,
                 None => !odd,
             };
             let namespace = view.annotated.get(Because::Namespace, PLACE).is_some_and(|s| s.value == says.value);
             let block = cache.block_of(cidr.net()).is_some_and(|(_, b)| b.seq == i64::from(n));
-            let affinity = cache.node_id(MARKER).and_then(|id| cache.row_state(id, row.net())).is_some_and(|s| (s == ipam_accounting::inventory::RowState::Confirmed) == odd);
+            let affinity = cache
+                .node_id(MARKER)
+                .and_then(|id| cache.row_state(id, row.net()))
+                .is_some_and(|s| (s == ipam_accounting::inventory::RowState::Confirmed) == odd);
             let pools: BTreeMap<_, _> = view.pools().map(|r| (r.key.clone(), r.value.cidr.clone())).collect();
             let ready = world.store.rows::<ClusterKind>().first().is_none_or(|r| r.value.ready != Some(false));
             let valid = world.store.rows::<ConfigKind>().first().is_none_or(|r| r.value.validate().is_ok());
             let config = view.gate().map_or(true, |c| world.store.rows::<ConfigKind>().first().is_none_or(|r| r.value == c));
-            let rows = pools == want_pools && view.at(Gate::DatastoreReady).is_ok() == ready && view.at(Gate::IpamConfigValid).is_ok() == valid && config;
+            let rows = pools == want_pools
+                && view.at(Gate::DatastoreReady).is_ok() == ready
+                && view.at(Gate::IpamConfigValid).is_ok() == valid
+                && config;
             let synced = view.at(Gate::Synced).is_ok();
-            let lacks = [("pools", pools == want_pools), ("config", config), ("ready", view.at(Gate::DatastoreReady).is_ok() == ready), ("valid", view.at(Gate::IpamConfigValid).is_ok() == valid), ("pod", pod), ("node", node), ("VMs", vm), ("namespace", namespace), ("block", block), ("row", affinity), ("rows", rows), ("synced", synced)];
+            let lacks = [
+                ("pools", pools == want_pools),
+                ("config", config),
+                ("ready", view.at(Gate::DatastoreReady).is_ok() == ready),
+                ("valid", view.at(Gate::IpamConfigValid).is_ok() == valid),
+                ("pod", pod),
+                ("node", node),
+                ("VMs", vm),
+                ("namespace", namespace),
+                ("block", block),
+                ("row", affinity),
+                ("rows", rows),
+                ("synced", synced),
+            ];
             lacks.into_iter().find(|(_, shown)| !shown).map(|(what, _)| what)
         };
         let mut lacks = None;
@@ -408,7 +442,12 @@ impl OnServer {
             }
         };
         if timeout(LAG, told).await.is_err() {
-            panic!("the view does not show what was written: {lacks:?}, {:?} {:?} {:?}", self.world.view.gate(), self.world.view.pools().collect::<Vec<_>>(), want_pools);
+            panic!(
+                "the view does not show what was written: {lacks:?}, {:?} {:?} {:?}",
+                self.world.view.gate(),
+                self.world.view.pools().collect::<Vec<_>>(),
+                want_pools
+            );
         }
     }
 
@@ -416,10 +455,13 @@ impl OnServer {
     async fn step(&mut self) {
         self.settle().await;
         let ipam = Ipam::new(self.store.clone(), self.world.wall());
-        let look = Meanwhile { live: Live { connection: self.store.connection().clone(), at_once: 16 }, writes: Mutex::new(std::mem::take(&mut self.meanwhile)) };
+        let look = Meanwhile {
+            live: Live { connection: self.store.connection().clone(), at_once: 16 },
+            writes: Mutex::new(std::mem::take(&mut self.meanwhile)),
+        };
         for _ in 0..100 {
             let now = self.world.both();
-        let world = &mut self.world;
+            let world = &mut self.world;
             let pass = Pass { view: &mut world.view, ledger: &mut world.ledger, ipam: &ipam, look: &look, pulse: &Unwatched };
             let done = pass.run(&world.policy, now).await;
             self.settle().await;

@@ -1,0 +1,122 @@
+//! What stands as it is and should be told once: pools that are full, nodes that are kept or may claim no more, handles that are held.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::TimeDelta;
+use ipam::model::Config;
+use ipam_accounting::Evidence as _;
+use ipam_accounting::schedule::HeldBy;
+
+use crate::events::{Regarding, Teller};
+use crate::gauges::{FAMILIES, Gauges};
+
+/// A handle that is held for so long is told.
+const HELD: TimeDelta = TimeDelta::hours(1);
+/// So far below the threshold a pool counts as roomy again.
+const BELOW: f64 = 0.05;
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    pools: BTreeMap<String, &'static str>,
+    nodes: BTreeMap<String, &'static str>,
+    full: BTreeSet<(String, &'static str)>,
+    handles: BTreeSet<String>,
+}
+
+impl Standing {
+    pub(super) fn tell(&mut self, gauges: &Gauges<'_>, config: &Config, nearly_full: f64, teller: &mut Teller) {
+        self.pools(gauges, nearly_full, teller);
+        self.kept_nodes(gauges, teller);
+        self.block_limits(gauges, config, teller);
+        self.held_handles(gauges, teller);
+    }
+
+    /// When a pool becomes full, nearly full, or roomy again.
+    fn pools(&mut self, gauges: &Gauges<'_>, threshold: f64, teller: &mut Teller) {
+        let tracker = &gauges.view.cache.tracker;
+        for (name, id, _) in tracker.pools() {
+            let counts = tracker.pool_counts(id);
+            let usable = counts.capacity.saturating_sub(counts.reserved);
+            if usable == 0 {
+                continue;
+            }
+            let fill = 1.0 - counts.available as f64 / usable as f64;
+            let before = self.pools.get(name).copied().unwrap_or("PoolRecovered");
+            let state = match () {
+                () if counts.available == 0 => "PoolFull",
+                () if fill >= threshold => "PoolNearlyFull",
+                () if fill < threshold - BELOW => "PoolRecovered",
+                () => before,
+            };
+            if state != before {
+                let percent = (fill * 100.0).floor();
+                let text = format!("{percent} % of {usable} usable addresses taken (in use {}, cooling {})", counts.in_use, counts.cooling);
+                teller.say(Regarding::Pool(name.into()), state, state != "PoolRecovered", text);
+                self.pools.insert(name.into(), state);
+            }
+        }
+    }
+
+    /// When a departed node is not cleaned up, and why.
+    fn kept_nodes(&mut self, gauges: &Gauges<'_>, teller: &mut Teller) {
+        let cache = &gauges.view.cache;
+        let mut now = BTreeMap::new();
+        for node in cache.concerned_nodes().filter(|n| cache.node(*n).is_absent()) {
+            let why = match gauges.node_state(node) {
+                "in_use" => "an address is in use",
+                "unknown" => "of an address it cannot be told whether it is in use",
+                "opted_out" => "something of it must not be released",
+                "cooling" => "addresses still cool",
+                _ => continue,
+            };
+            now.insert(cache.node_text(node).to_owned(), why);
+        }
+        for (node, why) in &now {
+            if self.nodes.get(node) != Some(why) {
+                teller.say(Regarding::Node(node.clone()), "NodeKept", false, format!("Not cleaned yet: {why}"));
+            }
+        }
+        self.nodes = now;
+    }
+
+    /// When a node may claim no further block.
+    fn block_limits(&mut self, gauges: &Gauges<'_>, config: &Config, teller: &mut Teller) {
+        let mut now = BTreeSet::new();
+        for (family, version) in FAMILIES {
+            for (node, held) in gauges.at_limit(config, family) {
+                let name = gauges.view.cache.node_text(node).to_owned();
+                if !self.full.contains(&(name.clone(), version)) {
+                    let text = format!("Holds {held} IPv{version} blocks, and may claim no more");
+                    teller.say(Regarding::Node(name.clone()), "BlockLimitReached", true, text);
+                }
+                now.insert((name, version));
+            }
+        }
+        self.full = now;
+    }
+
+    /// When a part of a handle is leaked and has been held for an hour.
+    fn held_handles(&mut self, gauges: &Gauges<'_>, teller: &mut Teller) {
+        let cache = &gauges.view.cache;
+        let mut now = BTreeSet::new();
+        for (cidr, ordinal, entry) in gauges.ledger.leaks() {
+            let old = gauges.now.steady - entry.since >= HELD && matches!(entry.held, Some(HeldBy::InUse | HeldBy::Unknown));
+            let Some((block, slot)) = cache.block_of(cidr).filter(|_| old).and_then(|(_, b)| Some((b, b.slot(ordinal)?))) else { continue };
+            let Some(handle) = slot.handle() else { continue };
+            let text = cache.handle_text(handle).to_owned();
+            if !self.handles.contains(&text) && !now.contains(&text) {
+                let owner = cache.owner_text(slot).unwrap_or_default();
+                let about = match (owner.strip_prefix("vm:"), owner.split_once('/'), slot.node()) {
+                    (None, Some((namespace, pod)), _) => Regarding::Pod(namespace.into(), pod.into()),
+                    (_, _, Some(node)) => Regarding::Node(cache.node_text(node).into()),
+                    _ => continue,
+                };
+                let why = entry.held.map_or("", HeldBy::why);
+                teller.say(about, "HandleHeld", true, format!("{} of handle {text} is leaked and stays: {why}", block.ip(slot)));
+            }
+            now.insert(text);
+        }
+        self.handles = now;
+    }
+}
