@@ -12,6 +12,43 @@ const NAMED: usize = 5;
 /// Events a second, and at once.
 const BUDGET: (f64, f64) = (5.0, 50.0);
 
+/// Every reason, what it is about, and what it means.
+pub const REASONS: &[(&str, &str, &str)] = &[
+    ("AddressesReclaimed", "Node, else IPPool", "Leaked addresses were given back; with counts by reason"),
+    ("AddressesWouldBeReclaimed", "Node, else IPPool", "The same in audit mode: nothing was written"),
+    ("BlocksFreed", "Node", "Empty blocks were given back"),
+    ("NodeCleaned", "Node", "Nothing is left of a departed node"),
+    ("NodeKept", "Node", "A departed node is not cleaned up yet, and why"),
+    ("HandleHeld", "Pod, else Node", "A part of a handle has been leaked for an hour and stays, for all or none goes"),
+    ("PoolNearlyFull", "IPPool", "So much of it is taken"),
+    ("PoolFull", "IPPool", "No address is available"),
+    ("PoolRecovered", "IPPool", "It has room again"),
+    ("BlockLimitReached", "Node", "It may claim no further block"),
+    ("AddressConflict", "Pod", "It reports an address that is allocated to somebody else"),
+    ("AddressNotAllocated", "Pod", "It reports an address that is allocated to nobody"),
+    ("InconsistencyFound", "the operator's pod", "An audit found kinds of inconsistencies that were not there before"),
+    ("IndexRepaired", "the operator's pod", "Rows were brought in line with the blocks"),
+    ("ReleaseBraked", "the operator's pod", "The brake is engaged"),
+    ("ReleaseAllowed", "the operator's pod", "brake.allow lets some through"),
+    ("ReleaseResumed", "the operator's pod", "The brake is clear again"),
+    ("MassDeparture", "the operator's pod", "Many nodes vanished at once"),
+    ("GateClosed", "the operator's pod", "Nothing has been decided for a minute, and why"),
+    ("GateOpened", "the operator's pod", "It is over"),
+    ("DatastoreLocked", "ClusterInformation", "datastoreReady is false"),
+    ("IPAMConfigInvalid", "the IPAM configuration", "It is not valid"),
+    ("ConfigRejected", "the operator's pod", "The configuration file is not valid: the old values stay"),
+    ("ConfigNeedsRestart", "the operator's pod", "Keys changed that need a restart"),
+    ("ConfigReloaded", "the operator's pod", "The configuration file was taken over"),
+    ("ReleasesPaused", "the operator's pod", "Nothing is written"),
+    ("ReleasesUnpaused", "the operator's pod", "Releases go on"),
+    ("ModeChanged", "the operator's pod", "Enforce or audit"),
+    ("WritesForbidden", "the operator's pod", "A right is missing"),
+    ("OptOutInvalid", "the annotated object", "Its annotation is neither true nor false, and counts as true"),
+    ("OtherCollectorActive", "KubeControllersConfiguration", "Calico's own controller is configured to collect too"),
+    ("BecameLeader", "Lease", "This replica acts now"),
+    ("StoppedLeading", "Lease", "This replica does not act any more"),
+];
+
 /// Which object an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Regarding {
@@ -21,6 +58,8 @@ pub enum Regarding {
     Node(String),
     /// A pool of this name.
     Pool(String),
+    /// A namespace of this name.
+    Namespace(String),
     /// A pod, by namespace and name.
     Pod(String, String),
     /// The cluster information.
@@ -81,9 +120,14 @@ impl Teller {
         self.interval = interval;
     }
 
+    fn pile(&mut self, regarding: Regarding, reason: &'static str) -> &mut Pile {
+        debug_assert!(REASONS.iter().any(|(known, ..)| *known == reason), "{reason} is not documented");
+        self.piles.entry((regarding, reason)).or_default()
+    }
+
     /// Something that is counted: `what` it was, and of which address or block.
     pub fn count(&mut self, regarding: Regarding, reason: &'static str, action: &'static str, what: &str, named: String) {
-        let pile = self.piles.entry((regarding, reason)).or_default();
+        let pile = self.pile(regarding, reason);
         pile.action = action;
         *pile.counts.entry(what.into()).or_default() += 1;
         if pile.named.len() < NAMED {
@@ -93,7 +137,7 @@ impl Teller {
 
     /// Something that is said as it is; a later one takes its place until it is told.
     pub fn say(&mut self, regarding: Regarding, reason: &'static str, warning: bool, text: impl Into<String>) {
-        let pile = self.piles.entry((regarding, reason)).or_default();
+        let pile = self.pile(regarding, reason);
         (pile.warning, pile.action, pile.text) = (warning, "Observe", Some(text.into()));
     }
 

@@ -77,6 +77,7 @@ async fn reference(store: &KubeStore, me: &Identity, lease: (&str, &str), about:
         // Nobody would find an event about a process on somebody's desk.
         Regarding::Own => return None,
         Regarding::Node(name) => object("v1", "Node", "", name, uid(format!("/api/v1/nodes/{name}")).await),
+        Regarding::Namespace(name) => object("v1", "Namespace", "", name, None),
         Regarding::Pod(ns, name) => object("v1", "Pod", ns, name, uid(format!("/api/v1/namespaces/{ns}/pods/{name}")).await),
         Regarding::Pool(name) => object(group, "IPPool", "", name, uid(format!("/apis/{group}/ippools/{name}")).await),
         Regarding::Cluster => object(group, "ClusterInformation", "", "default", None),

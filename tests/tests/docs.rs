@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ipam_metrics::further::{FURTHER, Kind, Shown};
 use ipam_operator::config::keys::KEYS;
+use ipam_operator::events::REASONS;
 use ipam_tests::repo;
 
 /// Holds the table between the marks of a document against what it should be; BLESS=1 writes it.
@@ -47,4 +48,21 @@ fn a_every_key_is_in_the_documentation() {
         let _ = writeln!(out, "| `{}` | {} | `{}` | {live} | {flag} | {} |", k.path, k.kind.allowed(), k.default, k.help);
     }
     table("docs/configuration.md", &out);
+}
+
+#[test]
+fn c_every_event_is_in_the_documentation() {
+    let mut out = String::from("| reason | about | meaning |\n|---|---|---|\n");
+    for (reason, about, meaning) in REASONS {
+        let _ = writeln!(out, "| `{reason}` | {about} | {meaning} |");
+    }
+    table("docs/events.md", &out);
+    // Each is sent somewhere.
+    let mut code = String::new();
+    for file in ["controller/src/told.rs", "controller/src/run/around.rs", "controller/src/run/standing.rs"] {
+        code += &std::fs::read_to_string(repo(file)).expect("there");
+    }
+    for (reason, ..) in REASONS {
+        assert!(code.contains(&format!("\"{reason}\"")), "{reason} is never told");
+    }
 }

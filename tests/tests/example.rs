@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use chrono::TimeDelta;
+use ipam::audit::Snapshot;
 use ipam::clock::Time;
 use ipam_datastore::dump::save;
 use ipam_datastore::text::{stamp, time};
 use ipam_operator::config::OperatorConfig;
-use ipam_operator::plan::Mode;
+use ipam_operator::gauges::Gauges;
+use ipam_operator::plan::{Mode, Now};
 use ipam_operator::report::report;
 use ipam_operator::session::Session;
 use ipam_operator::timeline::Document;
+use ipam_operator::told::Tally;
 use ipam_tests::{data, repo};
 use serde_json::{Value, json};
 
@@ -185,6 +188,35 @@ fn met_02_met_06_the_whole_page_of_the_example_at_the_start_and_at_the_end() {
         page.publish(report(&session.operator.view, &mut session.operator.ledger));
         golden("leaky-cluster.metrics.end.txt", &page.text());
     }
+}
+
+/// The further series of the cluster, at the start in audit mode and at the end: the same in both groups.
+#[test]
+fn b_the_further_series_of_the_example_at_the_start_and_at_the_end() {
+    for file in GROUPS {
+        for (audit, name) in [(true, "leaky-cluster.further.start.txt"), (false, "leaky-cluster.further.end.txt")] {
+            let (mut session, _) = run(file, audit);
+            session.operator.upkeep.observe(&session_snapshot(&session), &session.operator.view, Now::both(start()));
+            let policy = session.operator.policy();
+            let gauges = Gauges {
+                view: &session.operator.view,
+                ledger: &session.operator.ledger,
+                policy: &policy,
+                now: Now::both(start() + TimeDelta::hours(1)),
+            };
+            let mut samples = gauges.samples(&session.operator.view.gate().expect("open"));
+            samples.extend(Tally::of_an_active_one().samples(&session.operator.ledger.done, true));
+            golden(name, &samples.text());
+            // Never by address, handle, pod or node.
+            let pools = session.operator.view.pools().count();
+            let ours = samples.text().lines().filter(|l| !l.starts_with('#') && !l.starts_with("ipam_operator")).count();
+            assert!(ours <= 25 * pools + 400, "{ours} series of {pools} pools");
+        }
+    }
+}
+
+fn session_snapshot(session: &Session) -> Snapshot {
+    futures::executor::block_on(Snapshot::read(&session.dump.store, session.dump.bad.clone(), true)).expect("memory can be read")
 }
 
 #[test]

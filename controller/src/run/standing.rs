@@ -6,9 +6,11 @@ use chrono::TimeDelta;
 use ipam::model::Config;
 use ipam_accounting::Evidence as _;
 use ipam_accounting::schedule::HeldBy;
+use ipam_datastore::opt_out::DO_NOT_RELEASE;
 
 use crate::events::{Regarding, Teller};
 use crate::gauges::{FAMILIES, Gauges};
+use crate::plan::Because;
 
 /// A handle that is held for so long is told.
 const HELD: TimeDelta = TimeDelta::hours(1);
@@ -22,6 +24,7 @@ pub(super) struct Standing {
     nodes: BTreeMap<String, &'static str>,
     full: BTreeSet<(String, &'static str)>,
     handles: BTreeSet<String>,
+    unclear: BTreeSet<(Because, String, String)>,
 }
 
 impl Standing {
@@ -30,6 +33,27 @@ impl Standing {
         self.kept_nodes(gauges, teller);
         self.block_limits(gauges, config, teller);
         self.held_handles(gauges, teller);
+        self.unclear_opt_outs(gauges, teller);
+    }
+
+    /// When an annotation is neither a yes nor a no.
+    fn unclear_opt_outs(&mut self, gauges: &Gauges<'_>, teller: &mut Teller) {
+        let unclear = gauges.view.annotated.all().filter(|(_, _, says)| !says.valid());
+        let now: BTreeSet<(Because, String, String)> = unclear.map(|(b, name, says)| (b, name.to_owned(), says.value.clone())).collect();
+        for (because, name, value) in now.difference(&self.unclear) {
+            let about = match because {
+                Because::Pool => Regarding::Pool(name.clone()),
+                Because::Node => Regarding::Node(name.clone()),
+                Because::Namespace | Because::Cidr => Regarding::Namespace(name.clone()),
+            };
+            teller.say(
+                about,
+                "OptOutInvalid",
+                true,
+                format!("{DO_NOT_RELEASE} is {value:?}, which is neither true nor false: it counts as true"),
+            );
+        }
+        self.unclear = now;
     }
 
     /// When a pool becomes full, nearly full, or roomy again.
