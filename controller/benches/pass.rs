@@ -6,6 +6,7 @@ use divan::{Bencher, black_box};
 use ipam::model::Config;
 use ipam_datastore::Update;
 use ipam_metrics::Page;
+use ipam_operator::gauges::Gauges;
 use ipam_operator::ledger::Ledger;
 use ipam_operator::plan::{Now, Policy, plan};
 use ipam_operator::report::report;
@@ -99,4 +100,12 @@ fn reserved_of_a_slash_8(bencher: Bencher<'_, '_>) {
     let entries: Vec<String> = (0..10_000u32).map(|i| format!(" 10.{}.{}.{}/{}", i % 251, i / 251, i % 7 * 32, 27 + i % 6)).collect();
     let pool = "10.0.0.0/8".parse().expect("a CIDR");
     bencher.bench(|| black_box(ipam_accounting::reserved::reserved_in_cidr(pool, entries.iter().map(String::as_str))));
+}
+
+/// The further gauges, counted anew.
+#[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
+fn make_gauges(bencher: Bencher<'_, '_>, n: u32) {
+    let (view, ledger, policy) = (view(n), Ledger::default(), policy());
+    let gauges = Gauges { view: &view, ledger: &ledger, policy: &policy, now: Now::both(now()) };
+    bencher.bench_local(|| black_box(gauges.samples(&Config::default())));
 }

@@ -124,73 +124,39 @@ impl OperatorConfig {
     /// # Errors
     /// Values that do not fit together.
     pub fn of(values: &Values, now: Time) -> Result<Self, ConfigError> {
-        let value = |path: &str| &values.get(path).0;
-        let text = |path: &str| value(path).as_str().unwrap_or_default().to_owned();
-        let flag = |path: &str| value(path).as_bool().unwrap_or_default();
-        let whole = |path: &str| value(path).as_u64().unwrap_or_default();
-        let share = |path: &str| value(path).as_f64().unwrap_or_default();
-        let duration = |path: &str| value(path).as_str().and_then(go_duration);
-        let short = |path: &str| duration(path).unwrap_or_default().to_std().unwrap_or_default();
-        let files = (PathBuf::from(text("server.tls.certFile")), PathBuf::from(text("server.tls.keyFile")));
-        let given = |path: &PathBuf| !path.as_os_str().is_empty();
-        let lease = Lease {
-            name: text("leaderElection.leaseName"),
-            namespace: text("leaderElection.leaseNamespace"),
-            duration: short("leaderElection.leaseDuration"),
-            grace: short("leaderElection.grace"),
-        };
+        let v = Typed(values);
+        let files = (PathBuf::from(v.text("server.tls.certFile")), PathBuf::from(v.text("server.tls.keyFile")));
         let config = Self {
-            mode: if text("mode") == "audit" { Mode::Audit } else { Mode::Enforce },
-            paused: flag("paused"),
-            api_group: keys::group(&text("datastore.apiGroup")).flatten(),
-            cluster_guid: text("datastore.clusterGUID"),
-            max_in_flight: whole("datastore.maxInFlight") as usize,
-            leak_grace: duration("gc.leakGracePeriod"),
-            vm_floor: duration("gc.vmGracePeriod").unwrap_or_default(),
-            full_scan: duration("gc.fullScanInterval"),
-            kubevirt: text("gc.kubevirt") == "auto",
-            index_repair: match text("gc.indexRepair").as_str() {
+            mode: if v.text("mode") == "audit" { Mode::Audit } else { Mode::Enforce },
+            paused: v.flag("paused"),
+            api_group: keys::group(&v.text("datastore.apiGroup")).flatten(),
+            cluster_guid: v.text("datastore.clusterGUID"),
+            max_in_flight: v.whole("datastore.maxInFlight") as usize,
+            leak_grace: v.duration("gc.leakGracePeriod"),
+            vm_floor: v.duration("gc.vmGracePeriod").unwrap_or_default(),
+            full_scan: v.duration("gc.fullScanInterval"),
+            kubevirt: v.text("gc.kubevirt") == "auto",
+            index_repair: match v.text("gc.indexRepair").as_str() {
                 "off" => IndexRepair::Off,
                 "repair" => IndexRepair::Repair,
                 _ => IndexRepair::Report,
             },
-            audit_interval: duration("gc.auditInterval").unwrap_or_default(),
-            rate: Rate {
-                per_second: whole("release.perSecond"),
-                burst: whole("release.burst"),
-                per_pass: whole("release.maxPerPass") as usize,
-            },
-            brake: Limit {
-                share: share("brake.maxShare"),
-                addresses: whole("brake.minAddresses"),
-                window: duration("brake.window").unwrap_or_default(),
-            },
-            allow: keys::allow(value("brake.allow")).map(|(up_to, until)| Allowance { up_to, until }),
-            departed: Mass {
-                share: share("brake.departed.maxShare"),
-                nodes: whole("brake.departed.minNodes") as usize,
-                window: duration("brake.departed.window").unwrap_or_default(),
-            },
-            opt_outs: OptOuts::configured(
-                names(value("optOut.pools")),
-                names(value("optOut.namespaces")),
-                names(value("optOut.nodes")),
-                names(value("optOut.cidrs")).iter().filter_map(|t| keys::cidr(t)),
-            ),
-            events: Events {
-                enabled: flag("events.enabled"),
-                interval: duration("events.interval").unwrap_or_default(),
-                nearly_full: share("events.poolNearlyFull"),
-            },
-            zeros: text("metrics.nodeSeries") == "all",
-            log_level: text("log.level"),
-            log_json: text("log.format") == "json",
-            listen: text("server.listen"),
-            admin_listen: text("server.adminListen"),
-            tls: given(&files.0).then_some(files.clone()),
-            lease: flag("leaderElection.enabled").then_some(lease),
+            audit_interval: v.duration("gc.auditInterval").unwrap_or_default(),
+            rate: v.rate(),
+            brake: v.brake(),
+            allow: keys::allow(&values.get("brake.allow").0).map(|(up_to, until)| Allowance { up_to, until }),
+            departed: v.departed(),
+            opt_outs: v.opt_outs(),
+            events: v.events(),
+            zeros: v.text("metrics.nodeSeries") == "all",
+            log_level: v.text("log.level"),
+            log_json: v.text("log.format") == "json",
+            listen: v.text("server.listen"),
+            admin_listen: v.text("server.adminListen"),
+            tls: (!files.0.as_os_str().is_empty()).then(|| files.clone()),
+            lease: v.flag("leaderElection.enabled").then(|| v.lease()),
         };
-        config.fits(&files, flag("server.allowRemoteAdmin"), now)?;
+        config.fits(&files, v.flag("server.allowRemoteAdmin"), now)?;
         Ok(config)
     }
 
@@ -218,8 +184,72 @@ impl OperatorConfig {
     }
 }
 
-fn names(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+/// Values, which were checked, as types.
+struct Typed<'a>(&'a Values);
+
+impl Typed<'_> {
+    fn value(&self, path: &str) -> &Value {
+        &self.0.get(path).0
+    }
+
+    fn text(&self, path: &str) -> String {
+        self.value(path).as_str().unwrap_or_default().to_owned()
+    }
+
+    fn flag(&self, path: &str) -> bool {
+        self.value(path).as_bool().unwrap_or_default()
+    }
+
+    fn whole(&self, path: &str) -> u64 {
+        self.value(path).as_u64().unwrap_or_default()
+    }
+
+    fn share(&self, path: &str) -> f64 {
+        self.value(path).as_f64().unwrap_or_default()
+    }
+
+    fn duration(&self, path: &str) -> Option<TimeDelta> {
+        self.value(path).as_str().and_then(go_duration)
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        self.value(path).as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    fn rate(&self) -> Rate {
+        let per_pass = self.whole("release.maxPerPass") as usize;
+        Rate { per_second: self.whole("release.perSecond"), burst: self.whole("release.burst"), per_pass }
+    }
+
+    fn brake(&self) -> Limit {
+        let window = self.duration("brake.window").unwrap_or_default();
+        Limit { share: self.share("brake.maxShare"), addresses: self.whole("brake.minAddresses"), window }
+    }
+
+    fn departed(&self) -> Mass {
+        let window = self.duration("brake.departed.window").unwrap_or_default();
+        Mass { share: self.share("brake.departed.maxShare"), nodes: self.whole("brake.departed.minNodes") as usize, window }
+    }
+
+    fn opt_outs(&self) -> OptOuts {
+        let [pools, namespaces, nodes, cidrs] = ["pools", "namespaces", "nodes", "cidrs"].map(|what| self.names(&format!("optOut.{what}")));
+        OptOuts::configured(pools, namespaces, nodes, cidrs.iter().filter_map(|t| keys::cidr(t)))
+    }
+
+    fn events(&self) -> Events {
+        let interval = self.duration("events.interval").unwrap_or_default();
+        Events { enabled: self.flag("events.enabled"), interval, nearly_full: self.share("events.poolNearlyFull") }
+    }
+
+    fn lease(&self) -> Lease {
+        let short = |path| self.duration(path).unwrap_or_default().to_std().unwrap_or_default();
+        Lease {
+            name: self.text("leaderElection.leaseName"),
+            namespace: self.text("leaderElection.leaseNamespace"),
+            duration: short("leaderElection.leaseDuration"),
+            grace: short("leaderElection.grace"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -272,6 +272,3 @@ impl Planner<'_> {
         until.is_some()
     }
 }
-
-#[cfg(test)]
-mod tests;

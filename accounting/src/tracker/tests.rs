@@ -131,3 +131,29 @@ fn reserved_classes_follow_the_pool_of_a_block() {
     tracker.set_extra_reserved("skips-low", AddrSet::new());
     assert_eq!(counts(&tracker), Some((4, 59)));
 }
+
+proptest::proptest! {
+    /// Against looking at every block of the pool by itself.
+    #[test]
+    fn b_unclaimed_blocks_overlap_none_and_are_not_wholly_reserved(
+        blocks in proptest::collection::vec((0u32..64, 26u8..=30), 0..6),
+        reserved in proptest::collection::vec((0u32..64, 25u8..=32), 0..6),
+    ) {
+        let place = |(at, prefix): (u32, u8)| IpNet::new(std::net::Ipv4Addr::from(0x0a00_0000 + at * 4).into(), prefix).expect("a CIDR").trunc();
+        let mut tracker = Tracker::default();
+        tracker.put_pool("p", Some(net("10.0.0.0/24")));
+        let id = tracker.pools().next().expect("there").1;
+        let blocks: Vec<IpNet> = blocks.into_iter().map(place).collect();
+        for cidr in &blocks {
+            tracker.put_block(*cidr, one_used(*cidr, 0));
+        }
+        let mut set = AddrSet::new();
+        let reserved: Vec<IpNet> = reserved.into_iter().map(place).collect();
+        reserved.iter().for_each(|r| set.insert(*r));
+        tracker.put_reservation("r", set);
+        let candidates = (0..16).map(|i| net(&format!("10.0.0.{}/28", i * 16)));
+        let covered = |c: IpNet| (0..16).all(|o| reserved.iter().any(|r| r.contains(&crate::set::addr_at(c, o).expect("inside"))));
+        let slow = candidates.filter(|c| !blocks.iter().any(|b| crate::set::overlap(*b, *c)) && !covered(*c)).count();
+        proptest::prop_assert_eq!(tracker.blocks_unclaimed(id, 28), slow as u128);
+    }
+}

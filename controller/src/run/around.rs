@@ -34,6 +34,9 @@ use crate::view::{Gate, NotReady};
 /// A gate that is closed for so long is an event.
 const CLOSED: TimeDelta = TimeDelta::seconds(60);
 
+/// How often the further gauges of the cluster are counted.
+const COUNTED: TimeDelta = TimeDelta::seconds(5);
+
 /// Takes a new level or filter of the log.
 pub type SetLog = Box<dyn Fn(&str) + Send>;
 
@@ -70,6 +73,8 @@ pub struct Around {
     open_told: bool,
     standing: Standing,
     was_active: Option<bool>,
+    /// When the further gauges of the cluster were counted.
+    counted: Option<Time>,
 }
 
 impl Around {
@@ -107,6 +112,7 @@ impl Around {
             open_told: false,
             standing: Standing::default(),
             was_active: None,
+            counted: None,
         }
     }
 
@@ -170,14 +176,19 @@ impl Around {
         self.set_conditions(operator, done, now);
         told::events(done, policy.mode, &mut self.teller);
         if done.not_ready.is_none() && operator.active {
+            self.page.publish(report(&operator.view, &mut operator.ledger));
+        } else if !operator.active {
+            self.page.withdraw();
+            self.counted = None;
+        }
+        // These cost more, and nobody scrapes as often as there are passes.
+        if done.not_ready.is_none() && operator.active && self.counted.is_none_or(|at| now.steady - at >= COUNTED) {
+            self.counted = Some(now.steady);
             let gauges = Gauges { view: &operator.view, ledger: &operator.ledger, policy: &policy, now };
             let ipam_config = operator.view.gate().unwrap_or_default();
             self.cluster = gauges.samples(&ipam_config);
             self.standing.tell(&gauges, &ipam_config, self.config.events.nearly_full, &mut self.teller);
             self.cluster.extend(findings(&operator.upkeep));
-            self.page.publish(report(&operator.view, &mut operator.ledger));
-        } else if !operator.active {
-            self.page.withdraw();
         }
         self.totals.clone_from(&operator.ledger.done);
         self.publish(operator, source, done);
@@ -231,6 +242,16 @@ impl Around {
         );
         set("WritesPermitted", self.tally.forbidden.is_none(), self.tally.forbidden.clone().unwrap_or_default());
         set("Paused", self.config.paused, "nothing is written".into());
+        if let Some(why) = &self.tally.forbidden {
+            self.teller.say(Regarding::Own, "WritesForbidden", true, why.clone());
+        }
+        self.dangers(operator, done, now);
+        self.tell_gate(done, now);
+    }
+
+    /// What holds releases back, or makes them unwise; told when it begins.
+    fn dangers(&mut self, operator: &Operator, done: &PassReport, now: Now) {
+        let mut set = |name, status, message: String| self.conditions.set(name, status, message, now.wall);
         let counted = operator.ledger.brake.counted;
         let text =
             format!("of {} addresses of pods and VMs {} are due, {} were released lately", counted.total, counted.due, counted.released);
@@ -242,7 +263,7 @@ impl Around {
             operator.ledger.departures.many(),
             "many nodes vanished at once: what was theirs waits for the grace period".into(),
         );
-        let other = settings.is_some_and(|s| s.other_collector);
+        let other = operator.view.settings().is_some_and(|s| s.other_collector);
         let both = set(
             "OtherCollectorActive",
             other,
@@ -267,10 +288,6 @@ impl Around {
                 "Calico's own controller is configured to collect leaks too",
             );
         }
-        if let Some(why) = &self.tally.forbidden {
-            self.teller.say(Regarding::Own, "WritesForbidden", true, why.clone());
-        }
-        self.tell_gate(done, now);
     }
 
     fn tell_brake(&mut self, state: BrakeState, text: &str) {
