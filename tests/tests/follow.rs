@@ -219,7 +219,7 @@ async fn d_76_a_kind_that_may_not_be_read_is_named() {
     let mut role = meta("ClusterRole");
     role["rules"] = json!([
         {"apiGroups": ["crd.projectcalico.org", "kubevirt.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list", "watch"]},
     ]);
     let role = create(&client, "/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await;
     let mut binding = meta("ClusterRoleBinding");
@@ -233,7 +233,7 @@ async fn d_76_a_kind_that_may_not_be_read_is_named() {
     assert!(why.contains("cannot list resource \"pods\"") || why.contains("cannot watch resource \"pods\""), "{why}");
     assert_eq!(followed.view.cache.trusts().pods, Trust::Nothing);
     let mut allowed = role;
-    allowed["rules"][1]["resources"] = json!(["nodes", "pods"]);
+    allowed["rules"][1]["resources"] = json!(["nodes", "namespaces", "pods"]);
     replace(&client, "/apis/rbac.authorization.k8s.io/v1/clusterroles/all-but-pods", &allowed).await;
     followed.ready().await;
     assert_eq!(followed.view.cache.trusts().pods, Trust::Full);
