@@ -131,7 +131,7 @@ pub async fn hold(connection: &Connection, lease: &Lease, identity: &str, leader
     }
 }
 
-/// Follows the Lease until it must be looked at anew; whether it is to be given back.
+/// Follows the Lease until it must be looked at anew, perhaps made anew; whether it is to be given back.
 async fn follow(manager: &LeaseManager, leadership: &Leadership, seen: &Seen, stop: &mut (impl Future<Output = ()> + Unpin)) -> bool {
     loop {
         tokio::select! {
@@ -140,6 +140,7 @@ async fn follow(manager: &LeaseManager, leadership: &Leadership, seen: &Seen, st
                 Err(e) => {
                     tracing::warn!(error = %ipam::release::chain(&e), "the lease cannot be kept or taken");
                     pause(AGAIN).await;
+                    return false;
                 }
             },
             () = seen.look.notified() => return false,

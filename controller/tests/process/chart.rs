@@ -327,13 +327,13 @@ async fn d_83_d_94_the_other_replica_takes_over() {
         installed.pod(name).await;
     }
     let mut first = installed.start("ipam-0", None).await;
-    let one = first.address();
+    let mut one = first.address();
     until("the first leads", async || {
         page_has(&one, LEADS) && get(&one, "/readyz").is_some_and(|(_, t)| t.ends_with("active\n") || t.contains("active\n"))
     })
     .await;
     let mut second = installed.start("ipam-1", None).await;
-    let two = second.address();
+    let mut two = second.address();
     until("the second is ready", async || {
         get(&two, "/readyz").is_some_and(|(head, text)| head.contains("200") && text.contains("passive\n"))
     })
@@ -346,6 +346,18 @@ async fn d_83_d_94_the_other_replica_takes_over() {
     let (_, active) = get(&one, "/metrics").expect("answers");
     assert!(of_the_cluster.iter().all(|name| active.contains(name)));
 
+    // Somebody deletes the Lease: it is made anew, and one of them leads.
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}");
+    let client = installed.plane.client().await;
+    remove(&client, &lease).await;
+    until("the lease is there again", async || client.request_text(get_request(&lease)).await.is_ok()).await;
+    until("one of them leads", async || page_has(&one, LEADS) != page_has(&two, LEADS)).await;
+    let mut pods = ["ipam-0", "ipam-1"];
+    if page_has(&two, LEADS) {
+        (first, second, one, two) = (second, first, two, one);
+        pods.reverse();
+    }
+
     // A clean end: within a second after the process is gone.
     first.stop("-TERM");
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a time");
@@ -355,7 +367,7 @@ async fn d_83_d_94_the_other_replica_takes_over() {
     assert!(of_the_cluster.iter().all(|name| get(&two, "/metrics").expect("answers").1.contains(name)));
 
     // Killed: within the time that the Lease holds, and a little.
-    let mut third = installed.start("ipam-0", None).await;
+    let mut third = installed.start(pods[0], None).await;
     let three = third.address();
     until("the third follows", async || page_has(&three, FOLLOWS) && get(&three, "/readyz").is_some_and(|(head, _)| head.contains("200")))
         .await;
