@@ -9,6 +9,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use ipam_metrics::Page;
+use prometheus::TextEncoder;
+use prometheus::core::Collector as _;
+use prometheus::process_collector::ProcessCollector;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -48,7 +51,14 @@ pub async fn serve(listener: TcpListener, app: Router) -> std::io::Result<()> {
 }
 
 async fn metrics(State((page, _)): State<(Page, Status)>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text()).into_response()
+    let text = page.text() + &of_the_process();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// The series of the process itself.
+fn of_the_process() -> String {
+    let families = ProcessCollector::for_self().collect();
+    TextEncoder::new().encode_to_string(&families).unwrap_or_default()
 }
 
 async fn healthz(State((_, status)): State<(Page, Status)>) -> Response {

@@ -19,6 +19,10 @@ use crate::view::View;
 pub trait Pulse: Sync {
     /// It is alive.
     fn beat(&self) {}
+    /// By a clock that never jumps, for how long something takes.
+    fn seconds(&self) -> f64 {
+        0.0
+    }
     /// Whether another action may begin: nobody wants us to stop, and we lead.
     fn go_on(&self) -> bool {
         true

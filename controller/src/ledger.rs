@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use chrono::TimeDelta;
 use ipam_accounting::facts::NodeId;
 use ipam_accounting::inventory::{Block, Slot, UNKNOWN_NODE};
@@ -106,7 +108,9 @@ pub type Shown = (&'static str, String, i64);
 /// How long a block is left alone until the feed shows what was done to it.
 const SETTLE: TimeDelta = TimeDelta::seconds(30);
 /// Longest wait before a failed action is tried again.
-const LONGEST_RETRY: TimeDelta = TimeDelta::minutes(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+/// Wait after the first failure.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
 
 /// What is remembered from pass to pass.
 #[derive(Debug, Default)]
@@ -142,6 +146,13 @@ pub struct Totals {
     pub blocks_freed: BTreeMap<String, u64>,
     /// Departed nodes cleaned up.
     pub nodes_cleaned: u64,
+}
+
+/// How long is waited after so many failures: 2 s, doubled each time.
+fn retry_after(failures: u32) -> TimeDelta {
+    let pauses = ExponentialBuilder::default().with_min_delay(FIRST_RETRY).with_max_delay(LONGEST_RETRY).without_max_times();
+    let pause = pauses.build().nth(failures.saturating_sub(1).min(20) as usize);
+    TimeDelta::from_std(pause.unwrap_or(LONGEST_RETRY)).unwrap_or(TimeDelta::MAX)
 }
 
 fn identity(view: &View, slot: &Slot) -> u64 {
@@ -220,8 +231,8 @@ impl Ledger {
             SETTLE
         } else {
             let n = self.attempts.entry(block).or_default();
-            *n = (*n + 1).min(12);
-            TimeDelta::seconds(1 << *n).min(LONGEST_RETRY)
+            *n += 1;
+            retry_after(*n)
         };
         let until = now + pause;
         self.acted.insert(block, Acted { revision: revision.into(), until });
@@ -251,6 +262,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gcx_04_each_failure_waits_twice_as_long_up_to_five_minutes() {
+        let waits = [1, 2, 3, 7, 8, 9, 1000].map(|n| retry_after(n).num_seconds());
+        assert_eq!(waits, [2, 4, 8, 128, 256, 300, 300]);
+    }
 
     #[test]
     fn timers_wake_once_at_the_earliest_time() {

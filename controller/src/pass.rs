@@ -82,8 +82,8 @@ pub struct PassReport {
     pub braked: Option<Counted>,
     /// Addresses whose release waits for the brake or the rate.
     pub waiting: u64,
-    /// Blocks and nodes that wait to be tried again.
-    pub actions: BTreeMap<&'static str, u64>,
+    /// How long planning took, and acting if there was anything to do, in seconds.
+    pub took: (f64, Option<f64>),
 }
 
 /// What a pass works on.
@@ -108,14 +108,17 @@ impl<S: Datastore, C: Clock, L: LastLook, P: Pulse> Pass<'_, S, C, L, P> {
             Ok(config) => config,
             Err(why) => return PassReport { not_ready: Some(why), ..PassReport::default() },
         };
+        let started = pulse.seconds();
         let dirty = view.take_dirty();
         let mut plan = plan(view, ledger, dirty, now, policy, &config);
-        let mut report = PassReport { waiting: plan.waiting, ..PassReport::default() };
+        let planned = pulse.seconds();
+        let mut report = PassReport { waiting: plan.waiting, took: (planned - started, None), ..PassReport::default() };
         if policy.writes() {
             if !plan.actions.is_empty() {
                 let results = execute(&plan.actions, view, ipam, look, &config, pulse).await;
                 absorb(results, view, ledger, now, &mut report);
                 plan.next_due = ledger.timers.next();
+                report.took.1 = Some(pulse.seconds() - planned);
             }
         } else if policy.mode == Mode::Audit && policy.active && !policy.paused {
             show(&plan.actions, view, ledger, now, &mut report);

@@ -172,13 +172,11 @@ impl Operator {
                 self.view.cache.mark_all();
                 last_scan = now.steady;
             }
-            let started = around.clocks.both().steady;
             let done = match self.watched_step(ipam, look, source, now, &around.status).await {
                 Ok(done) => done,
                 Err(anew) => return Ended::Anew(anew),
             };
-            let seconds = (around.clocks.both().steady - started).as_seconds_f64();
-            around.tell(self, source, &done, now, seconds);
+            around.tell(self, source, &done, now);
             if done.not_ready.is_none() {
                 self.keep_up(ipam, source, around).await;
             }

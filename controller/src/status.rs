@@ -157,7 +157,10 @@ impl Status {
 
     /// Liveness: the loop has beaten lately, or has not begun yet.
     pub fn alive(&self) -> bool {
-        let now = self.clocks.both().steady;
+        self.alive_at(self.clocks.both().steady)
+    }
+
+    fn alive_at(&self, now: Time) -> bool {
         self.with(|inner| inner.beat.is_none_or(|beat| now - beat < SILENCE))
     }
 
@@ -220,7 +223,52 @@ impl Pulse for Status {
         self.with(|inner| inner.beat = Some(now));
     }
 
+    fn seconds(&self) -> f64 {
+        (self.clocks.both().steady - Time::UNIX_EPOCH).as_seconds_f64()
+    }
+
     fn go_on(&self) -> bool {
         !self.stopping() && self.leadership.active()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let clocks = RealClocks::starting_at(None);
+        Status::new(clocks, Leadership::alone(clocks)).0
+    }
+
+    #[test]
+    fn f_a_loop_that_has_not_beaten_for_two_minutes_is_dead() {
+        let status = status();
+        let now = status.clocks.both().steady;
+        assert!(status.alive_at(now + TimeDelta::hours(1)), "it has not begun");
+        status.beat();
+        let beat = status.with(|inner| inner.beat).expect("beaten");
+        assert!(status.alive_at(beat + TimeDelta::seconds(119)));
+        assert!(!status.alive_at(beat + TimeDelta::seconds(120)));
+    }
+
+    #[test]
+    fn f_what_closes_readiness_and_what_is_only_shown() {
+        let status = status();
+        assert_eq!(status.ready(), (false, "not ready: the first pass is not over\n".into()));
+        let mut conditions = Conditions::default();
+        conditions.set("Paused", true, "nothing is written", Time::UNIX_EPOCH);
+        conditions.set("ConfigAccepted", true, "", Time::UNIX_EPOCH);
+        let kinds = vec![("block".into(), None), ("pod".into(), Some("403".into()))];
+        let gates = vec![("DatastoreReady", Some("the datastore is locked".into()))];
+        status.set(Report { conditions, kinds, gates, ..Report::default() });
+        let text =
+            "ok\nblock ok\npod not synced: 403\nDatastoreReady closed: the datastore is locked\npassive\nPaused: nothing is written\n";
+        assert_eq!(status.ready(), (true, text.into()));
+        status.unready("everything begins anew");
+        assert!(!status.ready().0);
+        status.stop();
+        assert_eq!(status.ready(), (false, "not ready: stopping\n".into()));
+        assert!(!status.go_on(), "nothing new is begun");
     }
 }

@@ -70,6 +70,14 @@ fn explorer_triples_keep_the_rules() {
     report("triples with many orders", &many, &[Seed::Last], Faults::None);
 }
 
+/// Two operators that both act, each doing the same, beside everything that a third may do (D-83); pairs of them also with a fault, above.
+#[test]
+fn d_83_two_operators_at_once_keep_the_rules() {
+    let of_an_operator = [Op::Release, Op::GiveBack, Op::ReleaseHost, Op::Collect];
+    let groups: Vec<Vec<Op>> = of_an_operator.into_iter().flat_map(|op| Op::ALL.iter().map(move |other| vec![op, op, *other])).collect();
+    report("pairs of operators with a third", &groups, &[Seed::Used, Seed::Last], Faults::None);
+}
+
 /// A release and an assignment in one, beside two more that want an address or the block: where the block becomes empty in between,
 /// hundreds of thousands of states each. They are explored where it does not, and at random.
 fn too_many_orders(ops: &[Op]) -> bool {

@@ -165,13 +165,16 @@ impl Around {
     }
 
     /// Everything that there is to tell of a pass.
-    pub(super) fn tell(&mut self, operator: &mut Operator, source: &impl Source, done: &PassReport, now: Now, seconds: f64) {
+    pub(super) fn tell(&mut self, operator: &mut Operator, source: &impl Source, done: &PassReport, now: Now) {
         let policy = operator.policy();
         done.events.iter().for_each(|e| told::log(e, policy.mode, self.simulated));
         done.failures.iter().for_each(|f| tracing::warn!(what = %f.text, "action failed"));
         done.refusals.iter().for_each(|(_, why)| tracing::info!(%why, "left as it is"));
         self.tally.pass(done, now.wall);
-        self.tally.took(if done.events.is_empty() { "plan" } else { "execute" }, seconds);
+        if done.not_ready.is_none() {
+            self.tally.took("plan", done.took.0);
+            done.took.1.into_iter().for_each(|seconds| self.tally.took("execute", seconds));
+        }
         self.leadership_told(operator.active);
         self.set_conditions(operator, done, now);
         told::events(done, policy.mode, &mut self.teller);
@@ -389,7 +392,10 @@ impl Around {
         for condition in GOOD.into_iter().chain(BAD) {
             out.count(&series::CONDITION, &[condition], self.conditions.holds(condition));
         }
-        out.count(&series::WAITING, &["release-address"], done.waiting);
+        for action in told::ACTIONS {
+            // Nothing but releases waits for brake or rate.
+            out.count(&series::WAITING, &[action], if action == "release-address" { done.waiting } else { 0 });
+        }
         for kind in operator.view.required() {
             out.count(&series::SYNCED, &[kind.word()], operator.view.lacks(*kind).is_none());
         }

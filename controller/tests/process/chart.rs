@@ -327,7 +327,7 @@ async fn d_83_d_94_the_other_replica_takes_over() {
         installed.pod(name).await;
     }
     let mut first = installed.start("ipam-0", None).await;
-    let mut one = first.address();
+    let one = first.address();
     until("the first leads", async || {
         page_has(&one, LEADS) && get(&one, "/readyz").is_some_and(|(_, t)| t.ends_with("active\n") || t.contains("active\n"))
     })
@@ -354,7 +354,7 @@ async fn d_83_d_94_the_other_replica_takes_over() {
     until("one of them leads", async || page_has(&one, LEADS) != page_has(&two, LEADS)).await;
     let mut pods = ["ipam-0", "ipam-1"];
     if page_has(&two, LEADS) {
-        (first, second, one, two) = (second, first, two, one);
+        (first, second, two) = (second, first, one);
         pods.reverse();
     }
 

@@ -50,6 +50,11 @@ fn the_real_loop_serves_and_saves_at_the_end() {
     assert!(get(&address, "/healthz").is_some_and(|(head, body)| head.contains("200") && body == "ok\n"));
     let page = get(&address, "/metrics").expect("answers").1;
     assert!(page.contains("ipam_ippool_size{ippool=\"default-v4\"} 16384\n"), "{page}");
+    for series in
+        ["process_resident_memory_bytes ", "ipam_operator_pass_duration_seconds_count{phase=\"execute\"} ", "ipam_operator_build_info{"]
+    {
+        assert!(page.lines().any(|l| l.starts_with(series)), "{series}: {page}");
+    }
     assert!(page.contains("ipam_allocations_gc_reclamations{ippool=\"default-v4\",node=\"node-gone\"} 2\n"), "{page}");
     let json = |path: &str| serde_json::from_str::<serde_json::Value>(&get(&admin, path).expect("answers").1).expect("JSON");
     let explained = json("/explain?ip=10.48.7.0");
