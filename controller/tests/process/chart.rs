@@ -75,6 +75,11 @@ impl Installed {
 
     /// Starts the container of a pod, with its arguments and environment, under its service account; `past` instead of directly.
     pub async fn start(&self, pod: &str, past: Option<&Proxy>) -> Running {
+        self.start_with(pod, past, &[]).await
+    }
+
+    /// The same with further arguments.
+    async fn start_with(&self, pod: &str, past: Option<&Proxy>, more: &[&str]) -> Running {
         self.mount().await;
         let deployment = self.object(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")).await;
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -87,7 +92,7 @@ impl Installed {
             .collect();
         let kubeconfig = past.map_or_else(|| self.access.clone(), Proxy::access).kubeconfig.expect("a file");
         let mut command = operator(&[]);
-        command.args(args).arg("--kubeconfig").arg(kubeconfig).args(["--listen", "127.0.0.1:0", "--log-format", "text"]);
+        command.args(args).arg("--kubeconfig").arg(kubeconfig).args(["--listen", "127.0.0.1:0", "--log-format", "text"]).args(more);
         command.env_remove("IPAM_OPERATOR_LEADER_ELECT");
         let own = self.object(&format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")).await;
         let fields = BTreeMap::from([
@@ -415,6 +420,31 @@ async fn d_83_two_that_act_do_no_harm() {
         .sum();
     assert_eq!(released, 25.0, "each leak once, whoever was first");
     both.iter_mut().for_each(|running| running.stop("-TERM"));
+}
+
+/// Rights that vanish, or were never given: it acts with those of audit mode. Every write is refused and told, and nothing else suffers.
+#[tokio::test(flavor = "multi_thread")]
+async fn g_without_the_right_to_write_it_says_so_and_goes_on() {
+    let values = [&QUICK[..], &["--set", "config.mode=audit"]].concat();
+    let installed = Installed::new(Group::V3, "examples/leaky-cluster.v3.yaml", &values).await;
+    installed.pod("ipam-0").await;
+    let mut running = installed.start_with("ipam-0", None, &["--mode", "enforce"]).await;
+    let address = running.address();
+    until("it says so", async || page_has(&address, "ipam_operator_condition{condition=\"WritesPermitted\"} 0")).await;
+    let (head, text) = get(&address, "/readyz").expect("answers");
+    assert!(head.contains("200") && text.contains("WritesPermitted: "), "nobody's unreadiness: {text}");
+    let failed = |page: &str| {
+        page.lines().any(|l| l.starts_with("ipam_gc_failures_total{") && l.contains("class=\"forbidden\"") && !l.ends_with(" 0"))
+    };
+    until("it is counted", async || get(&address, "/metrics").is_some_and(|(_, page)| failed(&page))).await;
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events");
+    let told = async || {
+        installed.object(&events).await["items"].as_array().is_some_and(|all| all.iter().any(|e| e["reason"] == "WritesForbidden"))
+    };
+    until("it is an event", told).await;
+    let refused = installed.plane.audited().iter().filter(|(.., code)| *code == 403).count();
+    assert!(refused > 0 && refused < 500, "{refused} refusals: it does not hammer");
+    running.stop("-TERM");
 }
 
 /// helm lint, and what values do: a live key does not restart the pods, others do; odd ones are refused in words.
