@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipam_accounting::schedule::Limits;
 use ipam_datastore::Group;
 use ipam_datastore::dump::Kinds;
 use ipam_datastore::text::{duration, time};
@@ -58,6 +59,26 @@ pub struct Source {
     pub api_group: Option<Group>,
 }
 
+/// How addresses are judged, and when leaked ones go.
+#[derive(Debug, Args)]
+pub struct Judging {
+    /// How long a leaked address waits before the operator gives it back; 0: it never does.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
+    pub leak_grace_period: TimeDelta,
+
+    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
+    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
+    #[arg(long, value_name = "KIND")]
+    pub complete: Vec<Kinds>,
+}
+
+impl Judging {
+    /// The waiting times.
+    pub fn limits(&self) -> Limits {
+        Limits { grace: self.leak_grace_period, ..Limits::default() }
+    }
+}
+
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -69,14 +90,9 @@ pub struct CheckArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub now: Option<DateTime<Utc>>,
 
-    /// How long a leaked address waits before the operator gives it back; 0: it never does.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
-    pub leak_grace_period: TimeDelta,
-
-    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
-    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
-    #[arg(long, value_name = "KIND")]
-    pub complete: Vec<Kinds>,
+    /// How it is judged.
+    #[command(flatten)]
+    pub judging: Judging,
 
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
@@ -94,14 +110,9 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub source: Source,
 
-    /// How long a leaked address waits before the operator gives it back; 0: it never does.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
-    pub leak_grace_period: TimeDelta,
-
-    /// Says that the dump has all objects of this kind although it has none, or all pods although they are in one
-    /// namespace: Pod, Node, VirtualMachine, VirtualMachineInstance.
-    #[arg(long, value_name = "KIND")]
-    pub complete: Vec<Kinds>,
+    /// How it is judged.
+    #[command(flatten)]
+    pub judging: Judging,
 
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]

@@ -132,7 +132,7 @@ fn allocation(
 }
 
 /// The state of an allocation's handle, as if everything had been first seen now.
-fn group_of(cache: &Inventory, block: &Block, slot: &Slot, limits: &Limits, now: Time) -> Group {
+pub(crate) fn group_of(cache: &Inventory, block: &Block, slot: &Slot, limits: &Limits, now: Time) -> Group {
     let state = match slot.handle() {
         None => group([cache.member(block, slot, now)], limits),
         Some(handle) => {
@@ -151,9 +151,8 @@ fn group_of(cache: &Inventory, block: &Block, slot: &Slot, limits: &Limits, now:
 /// # Errors
 /// Input that cannot be used at all.
 pub fn run(args: &CheckArgs) -> Result<ExitCode, Error> {
-    let loaded = loaded(&args.source, &args.complete)?;
-    let limits = Limits { grace: args.leak_grace_period, ..Limits::default() };
-    let report = check(&loaded, &limits, args.now.unwrap_or_else(|| SystemClock.now()));
+    let loaded = loaded(&args.source, &args.judging.complete)?;
+    let report = check(&loaded, &args.judging.limits(), args.now.unwrap_or_else(|| SystemClock.now()));
     match args.output {
         Output::Json => println!("{}", serde_json::to_string(&report)?),
         Output::Table => print!("{}", table(&report)),

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use ipam_accounting::Inventory;
 use ipam_accounting::explain::{Allocated, Explanation};
-use ipam_accounting::schedule::{Group, HeldBy, Limits, Time, group, when};
+use ipam_accounting::schedule::{Group, Limits, Time, when};
+use ipam_datastore::explained;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::args::{ExplainArgs, Output};
+use crate::check::group_of;
 use crate::snapshot::loaded;
 
 /// Runs the command.
@@ -19,8 +21,8 @@ use crate::snapshot::loaded;
 /// Input that cannot be used, or no address.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode, Error> {
     let ip: IpAddr = args.ip.parse().map_err(|_| Error::Address(args.ip.clone()))?;
-    let loaded = loaded(&args.source, &args.complete)?;
-    let limits = Limits { grace: args.leak_grace_period, ..Limits::default() };
+    let loaded = loaded(&args.source, &args.judging.complete)?;
+    let limits = args.judging.limits();
     let explanation = Explanation::of(&loaded.cache, ip);
     match args.output {
         Output::Table => print!("{}", text(&explanation, &loaded.cache, &limits)),
@@ -32,13 +34,8 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode, Error> {
 /// When the operator would give it back, and why it does not, if it does not.
 fn goes(a: &Allocated, cache: &Inventory, limits: &Limits) -> Option<(&'static str, Option<&'static str>)> {
     let wait = a.wait?;
-    let handle = a.handle.as_deref().and_then(|h| cache.handle_id(h));
-    let members = handle.map_or_else(|| vec![a.at], |h| cache.members(h).to_vec());
-    let judged = members.iter().filter_map(|at| cache.slot(*at)).map(|(block, slot)| cache.member(block, slot, Time::UNIX_EPOCH));
-    let state = match group(judged, limits) {
-        Group::Open { .. } if cache.is_held(handle) => Group::Held(HeldBy::BadObject),
-        state => state,
-    };
+    let (block, slot) = cache.slot(a.at)?;
+    let state = group_of(cache, block, slot, limits, Time::UNIX_EPOCH);
     let held = if let Group::Held(by) = state { Some(by.why()) } else { None };
     Some((when(state, wait), held))
 }
@@ -95,26 +92,8 @@ fn text(e: &Explanation, cache: &Inventory, limits: &Limits) -> String {
 }
 
 fn document(e: &Explanation, cache: &Inventory, limits: &Limits) -> Value {
-    let mut out = json!({ "ip": e.ip, "block": e.block, "blockOwner": e.block_owner, "pool": e.pool, "reportedBy": e.reported_by });
-    let Some(a) = &e.allocation else {
-        out["verdict"] = if e.block.is_some() { "not allocated, or cooling" } else { "in no block" }.into();
-        return out;
-    };
-    let others: Value = a.others.iter().map(|(ip, v)| json!({ "ip": ip, "verdict": v.name(), "why": v.why() })).collect();
-    for (name, value) in [
-        ("handle", json!(a.handle)),
-        ("seq", json!(a.seq)),
-        ("owner", json!(a.owner)),
-        ("node", json!(a.node)),
-        ("verdict", json!(a.verdict.name())),
-        ("rule", json!(a.verdict.rule())),
-        ("why", json!(a.verdict.why())),
-        ("evidence", json!(a.evidence)),
-        ("othersOfHandle", others),
-        ("wouldChange", json!(a.verdict.changes())),
-    ] {
-        out[name] = value;
-    }
+    let mut out = explained(e);
+    let Some(a) = &e.allocation else { return out };
     if let Some((when, held)) = goes(a, cache, limits) {
         out["when"] = when.into();
         out["held"] = json!(held);

@@ -106,6 +106,6 @@ fn reserved_of_a_slash_8(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
 fn make_gauges(bencher: Bencher<'_, '_>, n: u32) {
     let (view, ledger, policy) = (view(n), Ledger::default(), policy());
-    let gauges = Gauges { view: &view, ledger: &ledger, policy: &policy, now: Now::both(now()) };
+    let gauges = Gauges::new(&view, &ledger, &policy, Now::both(now()));
     bencher.bench_local(|| black_box(gauges.samples(&Config::default())));
 }

@@ -1,6 +1,6 @@
 //! Clocks: ones that can be moved, and one that never jumps.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use chrono::TimeDelta;
@@ -8,12 +8,6 @@ use ipam::{Clock, SystemClock};
 use ipam_accounting::schedule::Time;
 
 use crate::plan::Now;
-
-/// Both times that a run needs.
-pub trait Clocks: Send + Sync {
-    /// What both say.
-    fn both(&self) -> Now;
-}
 
 /// A clock that stands still until it is told.
 #[derive(Debug)]
@@ -37,27 +31,6 @@ impl Clock for SimClock {
     }
 }
 
-impl Clocks for Arc<SimClock> {
-    fn both(&self) -> Now {
-        Now::both(self.now())
-    }
-}
-
-/// A steady and a wall clock of a test, each set by itself.
-#[derive(Debug)]
-pub struct TwoClocks {
-    /// Never jumps in the real world.
-    pub steady: Arc<SimClock>,
-    /// May jump.
-    pub wall: Arc<SimClock>,
-}
-
-impl Clocks for TwoClocks {
-    fn both(&self) -> Now {
-        Now { steady: self.steady.now(), wall: self.wall.now() }
-    }
-}
-
 /// The system's clocks, moved by a fixed amount. The steady one begins with the wall clock and runs on by itself (D-93).
 #[derive(Clone, Copy, Debug)]
 pub struct RealClocks {
@@ -74,10 +47,9 @@ impl RealClocks {
         let moved = start.map_or(TimeDelta::zero(), |s| s - now);
         Self { started: now + moved, since: Instant::now(), moved }
     }
-}
 
-impl Clocks for RealClocks {
-    fn both(&self) -> Now {
+    /// What both say.
+    pub fn both(&self) -> Now {
         let steady = self.started + TimeDelta::from_std(self.since.elapsed()).unwrap_or(TimeDelta::MAX);
         Now { steady, wall: SystemClock.now() + self.moved }
     }

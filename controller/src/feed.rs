@@ -8,8 +8,10 @@ use ipam::audit::BadObject;
 use ipam::model::{AffinityKind, BlockKind, ClusterKind, ConfigKind, PoolKind, ReservationKind};
 use ipam::store::Watch;
 use ipam_datastore::Update;
+use ipam_datastore::live::of_kind;
 use ipam_datastore::live::traffic::BUCKETS;
 use ipam_datastore::live::{Anew, Follower};
+use ipam_datastore::update::Watched;
 use ipam_metrics::Samples;
 use ipam_metrics::further as series;
 
@@ -87,23 +89,9 @@ impl Source for Follower {
     }
 }
 
-/// The kind as [`Watched`](ipam_datastore::update::Watched) calls it.
+/// A kind as metrics call it; of those that are not followed there are only handles.
 fn word(kind: &str) -> &'static str {
-    match kind {
-        "IPAMBlock" => "block",
-        "BlockAffinity" => "affinity",
-        "IPAMHandle" => "handle",
-        "IPPool" => "pool",
-        "IPReservation" => "reservation",
-        "ClusterInformation" => "cluster",
-        "KubeControllersConfiguration" => "settings",
-        "Pod" => "pod",
-        "Node" => "node",
-        "Namespace" => "namespace",
-        "VirtualMachine" => "vm",
-        "VirtualMachineInstance" => "vmi",
-        _ => "config",
-    }
+    of_kind(kind).map_or("handle", Watched::word)
 }
 
 /// How many objects of each kind were not understood.

@@ -1,5 +1,6 @@
 //! View, ledger and policy → the further gauges of the cluster (operator.md b), counted anew each time.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipam::model::{Config, Pool};
@@ -8,6 +9,7 @@ use ipam::store::Row;
 use ipam_accounting::facts::NodeId;
 use ipam_accounting::inventory::{Block, NO_POOL, Owner, Slot};
 use ipam_accounting::schedule::{HeldBy, Member, NodeState, Time, Wait, departed};
+use ipam_accounting::tracker::{Counts, PoolId};
 use ipam_accounting::{Evidence as _, Verdict, judge};
 use ipam_metrics::Samples;
 use ipam_metrics::further as series;
@@ -39,9 +41,30 @@ pub struct Gauges<'a> {
     pub policy: &'a Policy,
     /// The time.
     pub now: Now,
+    /// Counted once, for gauges and events.
+    pools: OnceCell<Vec<(&'a str, PoolId, Counts)>>,
+    departed: OnceCell<Vec<(NodeId, &'static str)>>,
 }
 
-impl Gauges<'_> {
+impl<'a> Gauges<'a> {
+    /// Nothing is counted yet.
+    pub fn new(view: &'a View, ledger: &'a Ledger, policy: &'a Policy, now: Now) -> Self {
+        Self { view, ledger, policy, now, pools: OnceCell::new(), departed: OnceCell::new() }
+    }
+
+    /// The counts of every pool.
+    pub fn pool_counts(&self) -> &[(&'a str, PoolId, Counts)] {
+        let tracker = &self.view.cache.tracker;
+        self.pools.get_or_init(|| tracker.pools().map(|(name, id, _)| (name, id, tracker.pool_counts(id))).collect())
+    }
+
+    /// The departed nodes that are not cleaned up yet, and how far each is.
+    pub fn departed(&self) -> &[(NodeId, &'static str)] {
+        let cache = &self.view.cache;
+        let gone = || cache.concerned_nodes().filter(|n| cache.node(*n).is_absent());
+        self.departed.get_or_init(|| gone().map(|node| (node, self.node_state(node))).collect())
+    }
+
     fn opt_outs(&self) -> InForce<'_> {
         InForce::new(&self.view.cache, &self.view.annotated, &self.policy.opt_outs)
     }
@@ -108,11 +131,11 @@ impl Gauges<'_> {
             *empty.entry(pool).or_insert(0_u64) += u64::from(matches!(block.owner, Owner::Host(_)) && block.is_empty());
             *cooling.entry(pool).or_insert(0_u64) += u64::from(block.cooling);
         }
-        for (name, id, cidr) in tracker.pools() {
+        for (name, id, counts) in self.pool_counts().iter().copied() {
             let Some(pool) = rows.iter().find(|r| r.key == name).map(|r| &r.value) else { continue };
-            out.set(&series::POOL_INFO, &info(name, pool, cidr).each_ref().map(String::as_str), 1.0);
+            out.set(&series::POOL_INFO, &info(name, pool, pool.cidr.as_ref().ok().copied()).each_ref().map(String::as_str), 1.0);
             out.count(&series::POOL_ALLOCATABLE, &[name], open.iter().any(|e| e.name == name));
-            out.set(&series::POOL_AVAILABLE, &[name], tracker.pool_counts(id).available as f64);
+            out.set(&series::POOL_AVAILABLE, &[name], counts.available as f64);
             out.set(&series::POOL_CLAIMED_AVAILABLE, &[name], claimed.get(name).copied().unwrap_or(0) as f64);
             out.set(&series::POOL_UNCLAIMED, &[name], tracker.blocks_unclaimed(id, pool.block_size) as f64);
             out.count(&series::POOL_EMPTY, &[name], empty.get(name).copied().unwrap_or(0));
@@ -167,15 +190,14 @@ impl Gauges<'_> {
     }
 
     fn departed_nodes(&self, out: &mut Samples) {
-        let cache = &self.view.cache;
         NODE_STATES.into_iter().for_each(|state| out.set(&series::DEPARTED, &[state], 0.0));
-        for node in cache.concerned_nodes().filter(|n| cache.node(*n).is_absent()) {
-            out.add(&series::DEPARTED, &[self.node_state(node)], 1.0);
+        for (_, state) in self.departed() {
+            out.add(&series::DEPARTED, &[state], 1.0);
         }
     }
 
     /// How far a departed node is.
-    pub fn node_state(&self, node: NodeId) -> &'static str {
+    fn node_state(&self, node: NodeId) -> &'static str {
         let cache = &self.view.cache;
         if self.opt_outs().touches(node) {
             return "opted_out";

@@ -15,7 +15,7 @@ use kube_runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::clocks::{Clocks, RealClocks};
+use crate::clocks::RealClocks;
 use crate::config::Lease;
 use crate::run::pause;
 

@@ -11,7 +11,7 @@ use crate::execute::{Done, Pulse, Refusal, Result, execute};
 use crate::ledger::Ledger;
 use crate::look::LastLook;
 use crate::plan::brake::counts;
-use crate::plan::{Action, Counted, Leaked, Mode, Now, Policy, plan};
+use crate::plan::{Action, Leaked, Mode, Now, Policy, plan};
 use crate::timeline::{Event, Trail};
 use crate::view::{NotReady, View};
 
@@ -78,8 +78,6 @@ pub struct PassReport {
     pub next_due: Option<Time>,
     /// Nothing was decided, and why.
     pub not_ready: Option<NotReady>,
-    /// The brake is engaged, and what was counted.
-    pub braked: Option<Counted>,
     /// Addresses whose release waits for the brake or the rate.
     pub waiting: u64,
     /// How long planning took, and acting if there was anything to do, in seconds.
@@ -124,7 +122,6 @@ impl<S: Datastore, C: Clock, L: LastLook, P: Pulse> Pass<'_, S, C, L, P> {
             show(&plan.actions, view, ledger, now, &mut report);
         }
         report.next_due = plan.next_due;
-        report.braked = ledger.brake.engaged();
         report
     }
 }

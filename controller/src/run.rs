@@ -10,7 +10,6 @@ use ipam::{Clock, Datastore, Ipam, StoreError};
 use ipam_accounting::schedule::{Limits, Time};
 use ipam_datastore::live::Anew;
 
-use crate::clocks::Clocks as _;
 use crate::config::OperatorConfig;
 use crate::execute::{Pulse, Unwatched};
 use crate::feed::Source;

@@ -10,7 +10,7 @@ use ipam_datastore::text::stamp;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clocks::{Clocks, RealClocks};
+use crate::clocks::RealClocks;
 use crate::execute::Pulse;
 use crate::leadership::Leadership;
 

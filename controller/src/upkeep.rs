@@ -48,11 +48,6 @@ impl Upkeep {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// When the next one is due.
-    pub fn next(&self) -> Option<Time> {
-        self.next
-    }
-
     /// None for so long: one could not be read.
     pub fn postpone(&mut self, until: Time) {
         self.next = Some(until);

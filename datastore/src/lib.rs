@@ -14,6 +14,7 @@
 
 mod bad;
 pub mod dump;
+mod explained;
 pub mod facts;
 pub mod group;
 pub mod live;
@@ -24,6 +25,7 @@ pub mod update;
 pub mod wire;
 
 pub use dump::{Dump, DumpError, load};
+pub use explained::explained;
 pub use group::Group;
 pub use live::KubeStore;
 pub use update::Update;

@@ -266,7 +266,7 @@ impl World {
         if done.not_ready.is_none() {
             self.due = done.next_due;
             self.page.publish(report(&self.view, &mut self.ledger));
-            let gauges = Gauges { view: &self.view, ledger: &self.ledger, policy: &self.policy, now };
+            let gauges = Gauges::new(&self.view, &self.ledger, &self.policy, now);
             let mut samples = gauges.samples(&self.view.gate().unwrap_or_default());
             let tally = Tally::of_an_active_one();
             samples.extend(tally.samples(&self.ledger.done, self.policy.active));

@@ -198,12 +198,7 @@ fn b_the_further_series_of_the_example_at_the_start_and_at_the_end() {
             let (mut session, _) = run(file, audit);
             session.operator.upkeep.observe(&session_snapshot(&session), &session.operator.view, Now::both(start()));
             let policy = session.operator.policy();
-            let gauges = Gauges {
-                view: &session.operator.view,
-                ledger: &session.operator.ledger,
-                policy: &policy,
-                now: Now::both(start() + TimeDelta::hours(1)),
-            };
+            let gauges = Gauges::new(&session.operator.view, &session.operator.ledger, &policy, Now::both(start() + TimeDelta::hours(1)));
             let mut samples = gauges.samples(&session.operator.view.gate().expect("open"));
             samples.extend(Tally::of_an_active_one().samples(&session.operator.ledger.done, true));
             golden(name, &samples.text());

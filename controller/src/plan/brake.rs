@@ -92,11 +92,6 @@ pub struct Brake {
 }
 
 impl Brake {
-    /// What holds the brake, if it is engaged.
-    pub fn engaged(&self) -> Option<Counted> {
-        (self.state == State::Engaged).then_some(self.counted)
-    }
-
     /// What it does.
     pub fn state(&self) -> State {
         self.state

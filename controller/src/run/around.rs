@@ -187,7 +187,7 @@ impl Around {
         // These cost more, and nobody scrapes as often as there are passes.
         if done.not_ready.is_none() && operator.active && self.counted.is_none_or(|at| now.steady - at >= COUNTED) {
             self.counted = Some(now.steady);
-            let gauges = Gauges { view: &operator.view, ledger: &operator.ledger, policy: &policy, now };
+            let gauges = Gauges::new(&operator.view, &operator.ledger, &policy, now);
             let ipam_config = operator.view.gate().unwrap_or_default();
             self.cluster = gauges.samples(&ipam_config);
             self.standing.tell(&gauges, &ipam_config, self.config.events.nearly_full, &mut self.teller);

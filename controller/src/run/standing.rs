@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
 use ipam::model::Config;
-use ipam_accounting::Evidence as _;
 use ipam_accounting::schedule::HeldBy;
 use ipam_datastore::opt_out::DO_NOT_RELEASE;
 
@@ -58,9 +57,7 @@ impl Standing {
 
     /// When a pool becomes full, nearly full, or roomy again.
     fn pools(&mut self, gauges: &Gauges<'_>, threshold: f64, teller: &mut Teller) {
-        let tracker = &gauges.view.cache.tracker;
-        for (name, id, _) in tracker.pools() {
-            let counts = tracker.pool_counts(id);
+        for (name, _, counts) in gauges.pool_counts().iter().copied() {
             let usable = counts.capacity.saturating_sub(counts.reserved);
             if usable == 0 {
                 continue;
@@ -86,8 +83,8 @@ impl Standing {
     fn kept_nodes(&mut self, gauges: &Gauges<'_>, teller: &mut Teller) {
         let cache = &gauges.view.cache;
         let mut now = BTreeMap::new();
-        for node in cache.concerned_nodes().filter(|n| cache.node(*n).is_absent()) {
-            let why = match gauges.node_state(node) {
+        for (node, state) in gauges.departed().iter().copied() {
+            let why = match state {
                 "in_use" => "an address is in use",
                 "unknown" => "of an address it cannot be told whether it is in use",
                 "opted_out" => "something of it must not be released",

@@ -11,6 +11,7 @@ use ipam_tests::proxy::{Proxy, Spoil};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::live::filled;
 use super::{Running, get, operator};
 
 const CHART: &str = "charts/ipam-operator";
@@ -27,14 +28,7 @@ pub struct Installed {
 impl Installed {
     /// Installs the chart on a cluster with these objects.
     pub async fn new(group: Group, file: &str, values: &[&str]) -> Self {
-        let plane = ControlPlane::start(group).await;
-        plane
-            .fill_with(file, |object| {
-                if object["spec"]["ipCooldownSeconds"] == 120 {
-                    object["spec"]["ipCooldownSeconds"] = 2.into();
-                }
-            })
-            .await;
+        let plane = filled(group, file).await;
         plane.helm(&[&["install", NAME, CHART, "--namespace", NAMESPACE, "--create-namespace"][..], values].concat());
         let access = plane.access_as(&plane.token_of(NAMESPACE, NAME).await);
         Self { plane, access, folder: tempfile::tempdir().expect("a folder") }

@@ -57,9 +57,9 @@ async fn simulated(file: &str) -> BTreeMap<String, String> {
     state(&store).await
 }
 
-/// Runs the operator on the example; `away`: the API server is not there when it starts.
-async fn on_a_live_cluster(group: Group, file: &str, away: bool) {
-    let mut plane = ControlPlane::start(group).await;
+/// A control plane with these objects, and a cooldown of 2 s where they say two minutes.
+pub async fn filled(group: Group, file: &str) -> ControlPlane {
+    let plane = ControlPlane::start(group).await;
     plane
         .fill_with(file, |object| {
             if object["spec"][COOLDOWN] == 120 {
@@ -67,6 +67,12 @@ async fn on_a_live_cluster(group: Group, file: &str, away: bool) {
             }
         })
         .await;
+    plane
+}
+
+/// Runs the operator on the example; `away`: the API server is not there when it starts.
+async fn on_a_live_cluster(group: Group, file: &str, away: bool) {
+    let mut plane = filled(group, file).await;
     let want = simulated(file).await;
     let store = KubeStore::new(plane.connection().await, group);
     assert_ne!(state(&store).await, want, "there is something to do");
@@ -116,14 +122,7 @@ async fn on_a_live_v3_cluster_it_ends_as_the_simulation_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f_it_ends_in_time_although_a_release_hangs() {
     let file = "examples/leaky-cluster.v3.yaml";
-    let plane = ControlPlane::start(Group::V3).await;
-    plane
-        .fill_with(file, |object| {
-            if object["spec"][COOLDOWN] == 120 {
-                object["spec"][COOLDOWN] = 2.into();
-            }
-        })
-        .await;
+    let plane = filled(Group::V3, file).await;
     let want = simulated(file).await;
     let kubeconfig = plane.access().kubeconfig.expect("a file").display().to_string();
     let args = ["run", "--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0", "--leak-grace-period", "2s", "--vm-grace-period", "2s"];

@@ -54,6 +54,12 @@ pub(super) fn place(watched: Watched, group: Group) -> (&'static str, String) {
     (kind, format!("{root}/{plural}"))
 }
 
+/// What follows the objects of a kind, in either group.
+pub fn of_kind(kind: &str) -> Option<Watched> {
+    let called = |watched: &Watched| [Group::V1, Group::V3].into_iter().any(|group| place(*watched, group).0 == kind);
+    Watched::ALL.into_iter().find(called)
+}
+
 fn row<K: Wire>(group: Group) -> (&'static str, &'static str, &'static str) {
     ("", K::kind(group), K::plural(group))
 }

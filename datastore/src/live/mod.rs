@@ -27,6 +27,7 @@ pub mod traffic;
 pub use connection::{Access, ConnectError, Connection};
 pub use feed::{Feed, Told};
 pub use follow::{Anew, DISCOVERY, Follower};
+pub use kinds::of_kind;
 pub use look::{controllers_settings, look, uid};
 pub use snapshot::snapshot;
 pub use store::KubeStore;
