@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use ipam::affinity::{Conditions, GaveBack, GiveBackError};
 use ipam::ids::{BlockCidr, Owner};
 use ipam::model::Config;
-use ipam::release::chain;
-use ipam::{Clock, Datastore, Ipam, ModifyError, Outcome, Release};
+use ipam::release::{ReleaseError, chain};
+use ipam::{Clock, Datastore, Ipam, KnownHandles, ModifyError, Outcome, Release};
 
 use crate::look::{Fresh, LastLook};
 use crate::plan::{Action, Leaked};
@@ -116,79 +116,90 @@ pub struct Result {
 /// somebody else who leads by then is noticed.
 const TOGETHER: usize = 2048;
 
-/// Does what a plan says, in its order; releases many together, so that each block is written once.
-pub async fn execute<S: Datastore, C: Clock>(
-    actions: &[Action],
-    view: &View,
-    ipam: &Ipam<S, C>,
-    look: &impl LastLook,
-    config: &Config,
-    pulse: &impl Pulse,
-) -> Vec<Result> {
-    let handles: Vec<&Vec<Leaked>> =
-        actions.iter().filter_map(|a| if let Action::Release(members) = a { Some(members) } else { None }).collect();
-    let mut results = Vec::new();
-    let mut rest = &handles[..];
-    while !rest.is_empty() {
-        let (mut some, mut addresses) = (0, 0);
-        while some < rest.len() && addresses < TOGETHER {
-            addresses += rest[some].len();
-            some += 1;
+/// What actions are done with.
+pub struct Execution<'a, S, C, L, P> {
+    /// The cache.
+    pub view: &'a View,
+    /// The library.
+    pub ipam: &'a Ipam<S, C>,
+    /// The last look.
+    pub look: &'a L,
+    /// The configuration of the cluster.
+    pub config: &'a Config,
+    /// Who watches.
+    pub pulse: &'a P,
+}
+
+impl<S: Datastore, C: Clock, L: LastLook, P: Pulse> Execution<'_, S, C, L, P> {
+    /// Does what a plan says, in its order; releases many together, so that each block is written once.
+    pub async fn run(&self, actions: &[Action], known: &mut KnownHandles) -> Vec<Result> {
+        let handles: Vec<&Vec<Leaked>> =
+            actions.iter().filter_map(|a| if let Action::Release(members) = a { Some(members) } else { None }).collect();
+        let mut results = Vec::new();
+        let mut rest = &handles[..];
+        while !rest.is_empty() {
+            let (mut some, mut addresses) = (0, 0);
+            while some < rest.len() && addresses < TOGETHER {
+                addresses += rest[some].len();
+                some += 1;
+            }
+            let (chunk, later) = rest.split_at(some);
+            rest = later;
+            self.pulse.beat();
+            if self.pulse.go_on() {
+                results.extend(self.release(chunk, known).await);
+            } else {
+                results.extend(chunk.iter().flat_map(|h| h.iter()).map(|m| one(m, Done::Refused(Refusal::NotLeader), String::new())));
+            }
         }
-        let (chunk, later) = rest.split_at(some);
-        rest = later;
-        pulse.beat();
-        if pulse.go_on() {
-            results.extend(release(chunk, view, ipam, look).await);
-        } else {
-            results.extend(chunk.iter().flat_map(|h| h.iter()).map(|m| one(m, Done::Refused(Refusal::NotLeader), String::new())));
+        for action in actions {
+            self.pulse.beat();
+            let done = match action {
+                Action::Release(_) => continue,
+                _ if !self.pulse.go_on() => Done::Refused(Refusal::NotLeader),
+                Action::CollectCold(block) => collect(self.ipam, *block, self.config).await,
+                Action::ReleaseBlock { node, block, seq, .. } => give_back(self.ipam, node, *block, *seq).await,
+                Action::ReleaseHost(node) => release_host(self.ipam, node).await,
+            };
+            results.push(Result { action: action.clone(), done, evidence: String::new() });
         }
+        results
     }
-    for action in actions {
-        pulse.beat();
-        let done = match action {
-            Action::Release(_) => continue,
-            _ if !pulse.go_on() => Done::Refused(Refusal::NotLeader),
-            Action::CollectCold(block) => collect(ipam, *block, config).await,
-            Action::ReleaseBlock { node, block, seq, .. } => give_back(ipam, node, *block, *seq).await,
-            Action::ReleaseHost(node) => release_host(ipam, node).await,
-        };
-        results.push(Result { action: action.clone(), done, evidence: String::new() });
+
+    async fn release(&self, handles: &[&Vec<Leaked>], known: &mut KnownHandles) -> Vec<Result> {
+        let fresh = Fresh::gather(&self.view.cache, self.look, handles.iter().flat_map(|h| h.iter())).await;
+        let mut results = Vec::new();
+        let mut confirmed: Vec<&Leaked> = Vec::new();
+        for members in handles {
+            match members.iter().find_map(|m| fresh.refuses(m)) {
+                None => confirmed.extend(members.iter()),
+                Some(why) => results.extend(members.iter().map(|m| one(m, Done::Refused(why), fresh.evidence(m)))),
+            }
+        }
+        let exact: Vec<Release> = confirmed.iter().map(|m| m.release()).collect();
+        let outcomes =
+            if exact.is_empty() { Ok(BTreeMap::new()) } else { self.ipam.release_ips_knowing(&exact, known).await.map(|r| r.outcomes) };
+        results.extend(confirmed.into_iter().map(|m| one(m, done(&outcomes, m.ip), fresh.evidence(m))));
+        results
     }
-    results
+}
+
+/// What became of one address.
+fn done(outcomes: &std::result::Result<BTreeMap<IpAddr, Outcome>, ReleaseError>, ip: IpAddr) -> Done {
+    match outcomes {
+        Err(e) => Done::Failed(chain(e)),
+        Ok(outcomes) => match outcomes.get(&ip) {
+            Some(Outcome::Released) => Done::Done(vec![ip]),
+            Some(Outcome::AlreadyFree) | None => Done::Gone,
+            Some(Outcome::Stale(_)) => Done::Refused(Refusal::Stale),
+            Some(Outcome::Failed(why)) => Done::Failed(why.clone()),
+            Some(Outcome::Unknown(why)) => Done::Unknown(why.clone()),
+        },
+    }
 }
 
 fn one(leaked: &Leaked, done: Done, evidence: String) -> Result {
     Result { action: Action::Release(vec![leaked.clone()]), done, evidence }
-}
-
-async fn release<S: Datastore, C: Clock>(handles: &[&Vec<Leaked>], view: &View, ipam: &Ipam<S, C>, look: &impl LastLook) -> Vec<Result> {
-    let fresh = Fresh::gather(&view.cache, look, handles.iter().flat_map(|h| h.iter())).await;
-    let mut results = Vec::new();
-    let mut confirmed: Vec<&Leaked> = Vec::new();
-    for members in handles {
-        match members.iter().find_map(|m| fresh.refuses(m)) {
-            None => confirmed.extend(members.iter()),
-            Some(why) => results.extend(members.iter().map(|m| one(m, Done::Refused(why), fresh.evidence(m)))),
-        }
-    }
-    let exact = |m: &&Leaked| Release::exact(m.ip, m.handle.as_deref(), m.seq, Some(m.block)).owned_by(m.owner.clone(), m.node.clone());
-    let exact: Vec<Release> = confirmed.iter().map(exact).collect();
-    let outcomes = if exact.is_empty() { Ok(BTreeMap::new()) } else { ipam.release_ips(&exact).await.map(|r| r.outcomes) };
-    for m in confirmed {
-        let done = match &outcomes {
-            Err(e) => Done::Failed(chain(e)),
-            Ok(outcomes) => match outcomes.get(&m.ip) {
-                Some(Outcome::Released) => Done::Done(vec![m.ip]),
-                Some(Outcome::AlreadyFree) | None => Done::Gone,
-                Some(Outcome::Stale(_)) => Done::Refused(Refusal::Stale),
-                Some(Outcome::Failed(why)) => Done::Failed(why.clone()),
-                Some(Outcome::Unknown(why)) => Done::Unknown(why.clone()),
-            },
-        };
-        results.push(one(m, done, fresh.evidence(m)));
-    }
-    results
 }
 
 async fn collect<S: Datastore, C: Clock>(ipam: &Ipam<S, C>, block: BlockCidr, config: &Config) -> Done {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use chrono::TimeDelta;
+use ipam::KnownHandles;
 use ipam_accounting::facts::NodeId;
 use ipam_accounting::inventory::{Block, Slot, UNKNOWN_NODE};
 use ipam_accounting::judge::Leak;
@@ -125,6 +126,8 @@ pub struct Ledger {
     shown: FxHashSet<Shown>,
     /// Of the rate.
     pub bucket: Bucket,
+    /// Handles that are released next.
+    pub handles: KnownHandles,
     /// Of the brake.
     pub brake: Brake,
     /// Nodes that came and went.

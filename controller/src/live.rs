@@ -42,7 +42,7 @@ impl Cluster {
                     let status = around.status.clone();
                     // What the loop asks of the server is a sign of life; what its feeds ask is none.
                     let own = self.connection.clone().with_pulse(Arc::new(move || status.beat()));
-                    let ipam = Ipam::new(KubeStore::new(own.clone(), group), SystemClock);
+                    let ipam = Ipam::new(KubeStore::new(own.clone(), group), SystemClock).with_in_flight(around.config.max_in_flight);
                     let mut operator = Operator::new(View::live(), &around.config);
                     operator.view.me.clone_from(&self.me);
                     (operator.ledger.reclaimed, operator.ledger.done) = (reclaimed, totals);

@@ -7,7 +7,7 @@ use ipam_accounting::inventory::{NO_POOL, UNKNOWN_NODE};
 use ipam_accounting::schedule::Time;
 use ipnet::IpNet;
 
-use crate::execute::{Done, Pulse, Refusal, Result, execute};
+use crate::execute::{Done, Execution, Pulse, Refusal, Result};
 use crate::ledger::Ledger;
 use crate::look::LastLook;
 use crate::plan::brake::counts;
@@ -113,7 +113,9 @@ impl<S: Datastore, C: Clock, L: LastLook, P: Pulse> Pass<'_, S, C, L, P> {
         let mut report = PassReport { waiting: plan.waiting, took: (planned - started, None), ..PassReport::default() };
         if policy.writes() {
             if !plan.actions.is_empty() {
-                let results = execute(&plan.actions, view, ipam, look, &config, pulse).await;
+                ledger.handles.expect(plan.soon.iter().map(Leaked::release).collect());
+                let execution = Execution { view, ipam, look, config: &config, pulse };
+                let results = execution.run(&plan.actions, &mut ledger.handles).await;
                 absorb(results, view, ledger, now, &mut report);
                 plan.next_due = ledger.timers.next();
                 report.took.1 = Some(pulse.seconds() - planned);

@@ -14,6 +14,7 @@ mod rate;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipam::Release;
 use ipam::ids::BlockCidr;
 use ipam::model::Config;
 use ipam_accounting::Evidence;
@@ -137,6 +138,13 @@ pub struct Leaked {
     pub leak: Leak,
 }
 
+impl Leaked {
+    /// The release of exactly this allocation.
+    pub fn release(&self) -> Release {
+        Release::exact(self.ip, self.handle.as_deref(), self.seq, Some(self.block)).owned_by(self.owner.clone(), self.node.clone())
+    }
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -166,6 +174,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Addresses whose release waits for the brake or the rate.
     pub waiting: u64,
+    /// What is released next, when the rate allows it.
+    pub soon: Vec<Leaked>,
     /// The next moment at which something is due.
     pub next_due: Option<Time>,
 }

@@ -58,7 +58,7 @@ pub use mem::MemStore;
 pub use model::{Affinity, AffinityState, ClusterInfo, Config, Handle, Pool, Reservation};
 pub use modify::{Change, ModifyError, modify};
 pub use pools::Family;
-pub use release::{Outcome, Release};
+pub use release::{KnownHandles, Outcome, Release};
 pub use selector::Selector;
 pub use store::{Datastore, Event, Extra, Freshness, Kind, Revision, Row, StoreError, Table, Uid, Watch};
 
@@ -71,12 +71,23 @@ pub struct Ipam<S, C> {
     pub(crate) store: S,
     pub(crate) clock: C,
     pub(crate) turns: std::sync::Arc<assign::Turns>,
+    pub(crate) in_flight: usize,
 }
+
+/// So many blocks, or handles, are written at a time, unless somebody wants another number.
+const IN_FLIGHT: usize = 16;
 
 impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// Operations over `store`, with the time of `clock`.
     pub fn new(store: S, clock: C) -> Self {
-        Self { store, clock, turns: Default::default() }
+        Self { store, clock, turns: Default::default(), in_flight: IN_FLIGHT }
+    }
+
+    /// Writes at most so many blocks, or handles, at a time (at least 1; otherwise 16).
+    #[must_use]
+    pub fn with_in_flight(mut self, n: usize) -> Self {
+        self.in_flight = n.max(1);
+        self
     }
 
     /// The store.

@@ -1,5 +1,7 @@
 //! Releasing addresses: by exact identity, or by handle.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -8,6 +10,8 @@ use futures::stream;
 use ipam_accounting::facts::sanitise;
 use ipnet::IpNet;
 
+use self::known::Handles;
+pub use self::known::KnownHandles;
 use crate::block::{BlockRelease, HandleCheck, OwnerSeen, ReleaseOption, Released, Stale};
 use crate::clock::{Clock, round_up};
 use crate::cold::put_back;
@@ -17,12 +21,6 @@ use crate::modify::{Change, ModifyError, RETRIES, modify};
 use crate::planted::{Planted, planted};
 use crate::store::{Datastore, Freshness, Row, StoreError, Table, Uid};
 use crate::{ConfigError, Ipam};
-
-/// How many blocks, or handles, are written at a time.
-const IN_FLIGHT: usize = 16;
-
-/// From how many handles on one list of all of them is cheaper.
-const BULK: usize = 500;
 
 /// One address to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +52,14 @@ impl Release {
     /// The address.
     pub fn ip(&self) -> IpAddr {
         self.option.ip
+    }
+
+    fn handle(&self) -> Option<&HandleId> {
+        if let HandleCheck::Is(handle) = &self.option.handle { Some(handle) } else { None }
+    }
+
+    fn allocation(&self) -> (IpAddr, Option<i64>) {
+        (self.option.ip, self.option.seq)
     }
 }
 
@@ -106,14 +112,22 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
     /// # Errors
     /// Only before the first write: the configuration or the blocks could not be read.
     pub async fn release_ips(&self, releases: &[Release]) -> Result<ReleaseReport, ReleaseError> {
+        self.release_ips_knowing(releases, &mut KnownHandles::default()).await
+    }
+
+    /// [`Ipam::release_ips`] as one of several calls, whose handles need not be read anew each time.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn release_ips_knowing(&self, releases: &[Release], known: &mut KnownHandles) -> Result<ReleaseReport, ReleaseError> {
         let config = self.get_config().await?;
         let mut report = ReleaseReport::default();
         let pools = Table::<PoolKind>::list(&self.store, &(), Freshness::Cached).await.map_err(ReleaseError::Store)?;
         let (by_block, nowhere) = self.group_by_block(releases, &pools).await?;
         report.outcomes.extend(nowhere.into_iter().map(|ip| (ip, Outcome::AlreadyFree)));
-        let known = self.known_handles(releases).await;
+        let known = self.known_handles(releases, known).await;
         let works = by_block.into_iter().map(|(cidr, options)| self.release_in_block(cidr, options, &config, &known));
-        let done: Vec<InBlock> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
+        let done: Vec<InBlock> = stream::iter(works).buffered(self.in_flight).collect().await;
         let mut lower: BTreeMap<(HandleId, Uid), Lower> = BTreeMap::new();
         let mut changed = Vec::new();
         for InBlock { cidr, outcomes, released } in done {
@@ -134,7 +148,7 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
             }
         }
         let works = lower.values().map(|l| self.lower(&l.row, &l.counts));
-        let behind: Vec<_> = stream::iter(works).buffered(IN_FLIGHT).collect().await;
+        let behind: Vec<_> = stream::iter(works).buffered(self.in_flight).collect().await;
         report.handles_behind.extend(behind.into_iter().flatten());
         for (cidr, owner) in changed {
             self.keep_consistent(cidr, owner, &pools).await;
@@ -142,27 +156,23 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         Ok(report)
     }
 
-    /// Rows of the handles that are to be released, as they are before; of all handles, when one list is cheaper than reading
-    /// them one by one (performance.md).
-    async fn known_handles(&self, releases: &[Release]) -> Handles {
-        let named =
-            releases.iter().filter_map(|r| if let HandleCheck::Is(handle) = &r.option.handle { Some(handle.clone()) } else { None });
-        let named: BTreeSet<HandleId> = named.collect();
-        if named.len() < BULK {
-            return self.read_handles(named).await;
-        }
-        match Table::<HandleKind>::list(&self.store, &(), Freshness::Latest).await {
-            Ok(rows) => {
-                let mut rows: BTreeMap<HandleId, Row<HandleKind>> = rows.into_iter().map(|r| (r.key.clone(), r)).collect();
-                named.into_iter().map(|handle| (handle.clone(), Ok(rows.remove(&handle)))).collect()
+    /// Rows of the handles that are to be released, as they are before.
+    async fn known_handles(&self, releases: &[Release], known: &mut KnownHandles) -> Handles {
+        if known.wants_list(releases) {
+            match Table::<HandleKind>::list(&self.store, &(), Freshness::Latest).await {
+                Ok(rows) => known.learn(rows, releases),
+                Err(e) => return releases.iter().filter_map(Release::handle).map(|h| (h.clone(), Err(e.clone()))).collect(),
             }
-            Err(e) => named.into_iter().map(|handle| (handle, Err(e.clone()))).collect(),
         }
+        let mut handles = known.take(releases);
+        let rest: BTreeSet<HandleId> = releases.iter().filter_map(Release::handle).filter(|h| !handles.contains_key(*h)).cloned().collect();
+        handles.extend(self.read_handles(rest).await);
+        handles
     }
 
     async fn read_handles(&self, handles: impl IntoIterator<Item = HandleId>) -> Handles {
         let read = |handle: HandleId| async move { (handle.clone(), Table::<HandleKind>::get(&self.store, &handle).await) };
-        stream::iter(handles).map(read).buffered(IN_FLIGHT).collect().await
+        stream::iter(handles).map(read).buffered(self.in_flight).collect().await
     }
 
     async fn group_by_block(
@@ -291,9 +301,6 @@ impl<S: Datastore, C: Clock> Ipam<S, C> {
         failed.map_or(Ok(ips), Err)
     }
 }
-
-/// Rows of handles as they were before a release, or why they could not be read.
-type Handles = BTreeMap<HandleId, Result<Option<Row<HandleKind>>, StoreError>>;
 
 /// What became of the addresses of one block.
 struct InBlock {

@@ -55,42 +55,63 @@ async fn a_cluster_of_leaks(store: &KubeStore, plane: &ControlPlane) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_leaks_cost_at_most_a_request_and_a_fifth_each_and_one_a_block() {
-    let plane = ControlPlane::start(Group::V3).await;
-    let setup = KubeStore::new(plane.connection().await, Group::V3);
-    a_cluster_of_leaks(&setup, &plane).await;
-
+/// Releases all of them; answers with the requests, the last look aside, and with the number of passes that released something.
+async fn release_all(plane: &ControlPlane, setup: &KubeStore, config: &OperatorConfig) -> (BTreeMap<(Verb, &'static str), u64>, usize) {
     let (feeding, own) = (KubeStore::new(plane.connection().await, Group::V3), plane.connection().await);
     let mut source = Follower::new(&feeding, None, true);
     let clock = std::sync::Arc::new(SimClock::new(Time::UNIX_EPOCH + TimeDelta::days(20_000)));
     let ipam = Ipam::new(KubeStore::new(own.clone(), Group::V3), clock.clone());
     let look = Live { connection: own.clone(), at_once: 16 };
-    let mut config = OperatorConfig::default();
-    // All at once: neither brake nor rate.
-    config.brake.share = 1.0;
-    config.rate.per_second = 0;
-    let mut operator = Operator::new(View::live(), &config);
+    let mut operator = Operator::new(View::live(), config);
     while operator.view.gate().is_err() {
         source.ready().await;
         operator.step(&ipam, &look, &mut source, Now::both(clock.now())).await.expect("follows");
     }
     clock.set(clock.now() + TimeDelta::minutes(15));
-    let mut released = 0;
+    let (mut released, mut passes) = (0, 0);
     while released < LEAKS {
         let done = operator.step(&ipam, &look, &mut source, Now::both(clock.now())).await.expect("follows");
         assert_eq!(done.failures, [], "{:?}", done.refusals);
-        released += done.events.iter().filter(|e| e.action == "release-address").count();
+        let now = done.events.iter().filter(|e| e.action == "release-address").count();
+        if now == 0 {
+            clock.set(done.next_due.expect("more is due").max(clock.now() + TimeDelta::milliseconds(100)));
+        }
+        released += now;
+        passes += usize::from(now > 0);
     }
     assert_eq!(released, LEAKS);
-
+    let blocks = Table::<BlockKind>::list(setup, &(), ipam::store::Freshness::Latest).await.expect("listed");
+    assert!(blocks.iter().all(|b| b.value.allocated().next().is_none()));
+    assert_eq!(Table::<HandleKind>::list(setup, &(), ipam::store::Freshness::Latest).await.expect("listed").len(), 0);
     let looks = ["Pod", "Node", "VirtualMachine", "VirtualMachineInstance"];
-    let all: BTreeMap<(Verb, &str), u64> = own.requests().into_iter().filter(|((_, kind), _)| !looks.contains(kind)).collect();
+    (own.requests().into_iter().filter(|((_, kind), _)| !looks.contains(kind)).collect(), passes)
+}
+
+async fn cost_of(config: OperatorConfig) -> usize {
+    let plane = ControlPlane::start(Group::V3).await;
+    let setup = KubeStore::new(plane.connection().await, Group::V3);
+    a_cluster_of_leaks(&setup, &plane).await;
+    let (all, passes) = release_all(&plane, &setup, &config).await;
     let requests: u64 = all.values().sum();
     let most = LEAKS as u64 * 12 / 10 + u64::from(BLOCKS);
-    println!("{requests} requests for {LEAKS} handles in {BLOCKS} blocks, at most {most}: {all:?}");
+    println!("{requests} requests for {LEAKS} handles in {BLOCKS} blocks and {passes} passes, at most {most}: {all:?}");
     assert!(requests <= most, "{requests} requests: {all:?}");
-    let blocks = Table::<BlockKind>::list(&setup, &(), ipam::store::Freshness::Latest).await.expect("listed");
-    assert!(blocks.iter().all(|b| b.value.allocated().next().is_none()));
-    assert_eq!(Table::<HandleKind>::list(&setup, &(), ipam::store::Freshness::Latest).await.expect("listed").len(), 0);
+    passes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_leaks_cost_at_most_a_request_and_a_fifth_each_and_one_a_block() {
+    let mut config = OperatorConfig::default();
+    // All at once: neither brake nor rate.
+    config.brake.share = 1.0;
+    config.rate.per_second = 0;
+    assert!(cost_of(config).await <= 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_leaks_at_fifty_a_second_cost_no_more() {
+    let mut config = OperatorConfig::default();
+    config.brake.share = 1.0;
+    // 500 at once, then 50 a second.
+    assert!(cost_of(config).await >= 31);
 }

@@ -86,7 +86,7 @@ keys! {
     "paused" Kind::Flag, "false", live, Some("paused"), "Writes nothing; timers and metrics go on.";
     "datastore.apiGroup" Kind::Group, "auto", restart, Some("api-group"), "API group of the IPAM objects; auto: CALICO_API_GROUP, else asked of the cluster.";
     "datastore.clusterGUID" Kind::Text, "\"\"", live, Some("cluster-guid"), "The only cluster to work on, by the GUID of its ClusterInformation; empty: any.";
-    "datastore.maxInFlight" Kind::Whole(1, 64), "16", restart, Some("max-in-flight"), "Requests at once of a last look.";
+    "datastore.maxInFlight" Kind::Whole(1, 64), "16", restart, Some("max-in-flight"), "Requests at once of a last look, and of the writes that follow it.";
     "gc.leakGracePeriod" Kind::Duration(Span { zero: true, none: true, short: 60, ..span(1, WEEK) }), "null", live, Some("leak-grace-period"),
         "How long an address must be leaked before it is given back; 0s: that is off; null: what KubeControllersConfiguration says, else 15m.";
     "gc.vmGracePeriod" Kind::Duration(Span { short: 300, ..span(1, WEEK) }), "5m", live, Some("vm-grace-period"), "Shortest such time for addresses of VMs.";

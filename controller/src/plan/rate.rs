@@ -24,6 +24,14 @@ impl Default for Rate {
     }
 }
 
+impl Rate {
+    /// The tokens that must be there before any of so many addresses goes: for a second's worth of them, so that a mass release
+    /// is not a block write and a last look for every few addresses.
+    fn batch(&self, addresses: usize) -> i64 {
+        (addresses as u64).min(self.per_second).min(self.burst).max(1) as i64 * TOKEN
+    }
+}
+
 /// The bucket. It may be overdrawn by a handle, which takes its tokens whole.
 #[derive(Debug, Default)]
 pub struct Bucket {
@@ -48,12 +56,15 @@ impl Bucket {
         level
     }
 
-    /// When there is a token again.
-    fn next(&self, rate: &Rate) -> Option<Time> {
-        let (level, at) = self.level?;
-        let lacks = TOKEN - level;
-        (lacks > 0).then(|| at + TimeDelta::milliseconds((lacks as u64).div_ceil(rate.per_second.max(1)) as i64))
+    /// When there is this much.
+    fn next(&self, rate: &Rate, wanted: i64) -> Time {
+        let (level, at) = self.level.unwrap_or((0, Time::MIN_UTC));
+        at + TimeDelta::milliseconds(((wanted - level).max(0) as u64).div_ceil(rate.per_second.max(1)) as i64)
     }
+}
+
+fn members(action: &Action) -> &[Leaked] {
+    if let Action::Release(members) = action { members } else { &[] }
 }
 
 impl Planner<'_> {
@@ -68,22 +79,27 @@ impl Planner<'_> {
             }
         }
         releases.sort();
+        let all = releases.iter().map(|(_, _, i)| members(&self.plan.actions[*i]).len()).sum();
         let mut tokens = if rate.per_second == 0 { i64::MAX } else { self.ledger.bucket.fill(&rate, self.now) };
         let (mut taken, mut out) = (0, Vec::new());
+        let enough = tokens >= rate.batch(all);
         for (_, _, i) in releases {
-            let Action::Release(members) = &self.plan.actions[i] else { continue };
-            if tokens < TOKEN || taken >= rate.per_pass {
+            let n = members(&self.plan.actions[i]).len();
+            if !enough || tokens < TOKEN || taken >= rate.per_pass {
                 out.push(i);
             } else {
-                tokens -= members.len() as i64 * TOKEN;
-                taken += members.len();
+                tokens -= n as i64 * TOKEN;
+                taken += n;
             }
         }
         if rate.per_second > 0 {
             self.ledger.bucket.level = Some((tokens, self.now));
         }
         if !out.is_empty() {
-            let again = self.ledger.bucket.next(&rate).filter(|_| rate.per_second > 0).unwrap_or(self.now);
+            let later = out.iter().flat_map(|i| members(&self.plan.actions[*i]));
+            self.plan.soon = later.take(rate.per_pass).cloned().collect();
+            let wanted = rate.batch(out.iter().map(|i| members(&self.plan.actions[*i]).len()).sum());
+            let again = if rate.per_second == 0 { self.now } else { self.ledger.bucket.next(&rate, wanted) };
             out.sort_unstable();
             self.drop_actions(&out, again);
         }

@@ -144,6 +144,8 @@ impl Around {
                 self.page.show_zeros(config.zeros);
                 self.teller.set_interval(config.events.interval);
                 (self.set_log)(&config.log_level);
+                // What needed a right that it has not may be wanted no longer; otherwise the next refusal says so again.
+                self.tally.forbidden = None;
                 self.config = *config;
                 true
             }

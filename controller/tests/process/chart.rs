@@ -39,7 +39,7 @@ impl Installed {
         self.plane.helm(&[&["upgrade", NAME, CHART, "--namespace", NAMESPACE, "--reset-values"][..], values].concat());
     }
 
-    async fn object(&self, path: &str) -> Value {
+    pub async fn object(&self, path: &str) -> Value {
         self.plane.client().await.request(get_request(path)).await.expect("there")
     }
 
@@ -74,6 +74,16 @@ impl Installed {
 
     /// The same with further arguments.
     async fn start_with(&self, pod: &str, past: Option<&Proxy>, more: &[&str]) -> Running {
+        Running::start(self.command(pod, past).await.args(more))
+    }
+
+    /// Runs the container of a pod, which ends by itself: its code, and what it said.
+    pub async fn ends(&self, pod: &str) -> (Option<i32>, String) {
+        let done = self.command(pod, None).await.output().expect("runs");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    }
+
+    async fn command(&self, pod: &str, past: Option<&Proxy>) -> std::process::Command {
         self.mount().await;
         let deployment = self.object(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")).await;
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -86,7 +96,7 @@ impl Installed {
             .collect();
         let kubeconfig = past.map_or_else(|| self.access.clone(), Proxy::access).kubeconfig.expect("a file");
         let mut command = operator(&[]);
-        command.args(args).arg("--kubeconfig").arg(kubeconfig).args(["--listen", "127.0.0.1:0", "--log-format", "text"]).args(more);
+        command.args(args).arg("--kubeconfig").arg(kubeconfig).args(["--listen", "127.0.0.1:0", "--log-format", "text"]);
         command.env_remove("IPAM_OPERATOR_LEADER_ELECT");
         let own = self.object(&format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")).await;
         let fields = BTreeMap::from([
@@ -98,7 +108,7 @@ impl Installed {
             let field = variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().expect("a field");
             command.env(variable["name"].as_str().expect("a name"), fields[field].as_str().expect("text"));
         }
-        Running::start(&mut command)
+        command
     }
 
     async fn proxy(&self) -> Proxy {

@@ -3,6 +3,7 @@
 mod chart;
 mod dump;
 mod live;
+mod upgrade;
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
