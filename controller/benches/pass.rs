@@ -10,7 +10,7 @@ use ipam_operator::gauges::Gauges;
 use ipam_operator::ledger::Ledger;
 use ipam_operator::plan::{Now, Policy, plan};
 use ipam_operator::report::report;
-use ipam_tests::synthetic::{BLOCK, block, now, view};
+use ipam_tests::synthetic::{BLOCK, block, leak_one_a_block, now, view};
 
 const SIZES: [u32; 3] = [64_000, 150_016, 1_000_000];
 
@@ -37,9 +37,7 @@ fn scan_and_plan(bencher: Bencher<'_, '_>, n: u32) {
 #[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
 fn scan_and_plan_leaky(bencher: Bencher<'_, '_>, n: u32) {
     let (mut view, mut ledger) = (view(n), Ledger::default());
-    for first in (0..n).step_by(BLOCK as usize) {
-        view.apply(&block(first, 2, true));
-    }
+    leak_one_a_block(&mut view, n);
     bencher.counter(ItemsCount::new(n)).bench_local(|| {
         view.cache.mark_all();
         let dirty = view.take_dirty();

@@ -1,12 +1,12 @@
 //! HTTP: metrics and probes; on a port of its own what a person asks. GET only.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
 use ipam_metrics::Page;
 use prometheus::TextEncoder;
@@ -15,12 +15,9 @@ use prometheus::process_collector::ProcessCollector;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 
+use crate::page::{self, Asked, Place, STYLE};
 use crate::status::Status;
-
-/// How long the loop may take to answer a question.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Metrics and probes.
 pub fn probes(page: Page, status: Status) -> Router {
@@ -32,14 +29,28 @@ pub fn probes(page: Page, status: Status) -> Router {
         .with_state((page, status))
 }
 
-/// What a person asks.
+/// What a person asks: pages, and the same for programs.
 pub fn admin(status: Status) -> Router {
-    Router::new()
-        .route("/", get(index))
+    let mut router = Router::new()
+        .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css")], STYLE)))
         .route("/explain", get(explain))
         .route("/status", get(async |State(status): State<Status>| json(&status.json())))
-        .route("/config", get(async |State(status): State<Status>| json(&status.report().unwrap_or_default().config)))
-        .with_state(status)
+        .route("/config", get(async |State(status): State<Status>| json(&status.report().unwrap_or_default().config)));
+    for (place, path) in Place::ALL {
+        let show = async move |State(status): State<Status>, Query(asked): Query<Asked>| show(status, place, asked).await;
+        router = router.route(path, get(show));
+    }
+    router.layer(map_response(guarded)).with_state(status)
+}
+
+/// Names of pods are whatever somebody called them: nothing but our own style is loaded, and nothing is run.
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'; img-src data:; frame-ancestors 'none'"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Serves until the listener fails.
@@ -71,9 +82,23 @@ async fn readyz(State((_, status)): State<(Page, Status)>) -> Response {
     (code, why).into_response()
 }
 
-async fn index() -> Response {
-    "/explain?ip=ADDRESS  why an address is what it is\n/status  conditions, brake, what is due\n/config  the configuration in force\n"
-        .into_response()
+/// The loop is between two lives, or busy for longer than somebody waits.
+fn busy(status: &Status) -> Response {
+    let why = status.report().and_then(|r| r.unready.clone()).unwrap_or_default();
+    (StatusCode::SERVICE_UNAVAILABLE, format!("the loop does not answer {why}\n")).into_response()
+}
+
+async fn show(status: Status, place: Place, asked: Asked) -> Response {
+    // Who searches an address wants to know about it.
+    if let (Place::Search, Some(ip)) = (place, asked.q.as_deref().and_then(|q| q.trim().parse::<IpAddr>().ok())) {
+        return Redirect::to(&page::explain(ip)).into_response();
+    }
+    let report = status.report().unwrap_or_default();
+    match status.ask(move |scene| place.page(scene, &asked, &report)).await {
+        Some(Some(page)) => Html(page).into_response(),
+        Some(None) => (StatusCode::NOT_FOUND, "there is no such block\n").into_response(),
+        None => busy(&status),
+    }
 }
 
 /// A query that names an address.
@@ -82,19 +107,19 @@ struct About {
     ip: String,
 }
 
-async fn explain(State(status): State<Status>, Query(about): Query<About>) -> Response {
-    let Ok(ip) = about.ip.parse::<IpAddr>() else { return (StatusCode::BAD_REQUEST, "ip is no address\n").into_response() };
-    match timeout(PATIENCE, status.explain(ip)).await {
-        Ok(Some(answer)) => json(&answer),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
+/// For a browser a page, for anything else JSON.
+async fn explain(State(status): State<Status>, headers: HeaderMap, Query(about): Query<About>) -> Response {
+    let Ok(ip) = about.ip.trim().parse::<IpAddr>() else { return (StatusCode::BAD_REQUEST, "ip is no address\n").into_response() };
+    let browser = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()).is_some_and(|a| a.contains("text/html"));
+    if browser {
+        let report = status.report().unwrap_or_default();
+        let page = status.ask(move |scene| page::explained(scene, ip, &report)).await;
+        return page.map_or_else(|| busy(&status), |page| Html(page).into_response());
     }
+    let answer = status.ask(move |scene| crate::explain::explain(scene, ip)).await;
+    answer.map_or_else(|| busy(&status), |answer| json(&answer))
 }
 
 fn json(value: &Value) -> Response {
-    let text = format!("{value:#}\n");
-    let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    // Names of pods are whatever somebody called them.
-    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'"));
-    response
+    ([(header::CONTENT_TYPE, "application/json")], format!("{value:#}\n")).into_response()
 }

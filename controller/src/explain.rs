@@ -8,13 +8,12 @@ use ipam_datastore::explained;
 use ipam_datastore::text::stamp;
 use serde_json::{Value, json};
 
-use crate::gauges::Gauges;
-use crate::ledger::Ledger;
-use crate::plan::{InForce, Now, Policy};
-use crate::view::View;
+use crate::plan::InForce;
+use crate::scene::Scene;
 
 /// What is known of an address, what it waits for, and what would change that.
-pub fn explain(view: &View, ledger: &Ledger, policy: &Policy, now: Now, ip: IpAddr) -> Value {
+pub fn explain(scene: &Scene<'_>, ip: IpAddr) -> Value {
+    let Scene { view, ledger, policy, now, .. } = *scene;
     let explanation = Explanation::of(&view.cache, ip);
     let mut out = explained(&explanation);
     if let Err(why) = view.gate() {
@@ -26,8 +25,7 @@ pub fn explain(view: &View, ledger: &Ledger, policy: &Policy, now: Now, ip: IpAd
         out["optedOut"] = json!({ "by": because.word() });
     }
     let Some(entry) = ledger.leak(block.cidr, slot.ordinal) else { return out };
-    let gauges = Gauges::new(view, ledger, policy, now);
-    out["state"] = gauges.state(block, slot, entry).into();
+    out["state"] = scene.gauges().state(block, slot, entry).into();
     out["since"] = stamp(now.wall(entry.since)).into();
     out["waitsFor"] = waits_for(entry.wait).into();
     if let Some(due) = policy.limits.due(entry.wait, entry.since) {

@@ -53,7 +53,7 @@ pub enum Subject {
 }
 
 /// Timers, at most one a subject.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Timers {
     by_time: BTreeSet<(Time, Subject)>,
     of: FxHashMap<Subject, Time>,
@@ -97,7 +97,7 @@ impl Timers {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Acted {
     revision: Box<str>,
     until: Time,
@@ -114,7 +114,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(300);
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 
 /// What is remembered from pass to pass.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ledger {
     leaks: FxHashMap<IpNet, BTreeMap<u16, LeakEntry>>,
     /// Empty blocks of nodes that have others.
@@ -200,6 +200,11 @@ impl Ledger {
                 self.leaks.remove(&block);
             }
         }
+    }
+
+    /// How many leaks of this block are remembered.
+    pub fn leaks_in(&self, block: IpNet) -> usize {
+        self.leaks.get(&block).map_or(0, BTreeMap::len)
     }
 
     /// Whether any leak of this block is remembered.

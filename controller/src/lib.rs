@@ -19,6 +19,7 @@
 //! | [`leadership`] | which of several replicas acts |
 //! | [`report`], [`gauges`], [`timeline`], [`explain`](mod@explain) | what is told: gauges, what happened, why |
 //! | [`told`], [`events`], [`send`](mod@send) | the log, Kubernetes events, what a process counts |
+//! | [`scene`], [`page`] | one moment of the loop, and pages that show it |
 //! | [`status`], [`admin`], [`serve`] | conditions and probes, HTTP |
 //! | [`clocks`] | clocks: one that never jumps, and ones that can be moved |
 //! | [`config`] | the configuration |
@@ -37,10 +38,12 @@ pub mod leadership;
 pub mod ledger;
 pub mod live;
 pub mod look;
+pub mod page;
 pub mod pass;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod scene;
 pub mod send;
 pub mod serve;
 pub mod session;

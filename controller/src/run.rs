@@ -18,6 +18,8 @@ use crate::look::LastLook;
 use crate::pass::{Class, Pass, PassReport};
 use crate::plan::{Now, Policy};
 use crate::run::around::Around;
+use crate::scene::Scene;
+use crate::status::Question;
 use crate::upkeep::Upkeep;
 use crate::view::View;
 
@@ -203,9 +205,8 @@ impl Operator {
             () = around.leadership.changed() => None,
             () = around.stop.notified() => None,
             asked = around.questions.recv() => {
-                if let Some((ip, answer)) = asked {
-                    let explained = crate::explain::explain(&self.view, &self.ledger, &self.policy(), around.clocks.both(), ip);
-                    drop(answer.send(explained));
+                if let Some(look) = asked {
+                    self.show(around, look);
                 }
                 None
             }
@@ -214,6 +215,17 @@ impl Operator {
         if let Some(read) = read {
             self.audit = None;
             self.audited(read, around);
+        }
+    }
+
+    /// Answers a question, and all that came with it.
+    fn show(&self, around: &mut Around, first: Question) {
+        let policy = self.policy();
+        let mut next = Some(first);
+        while let Some(look) = next {
+            let Around { clocks, recent, .. } = &*around;
+            look(&Scene { view: &self.view, ledger: &self.ledger, policy: &policy, now: clocks.both(), upkeep: &self.upkeep, recent });
+            next = around.questions.try_recv().ok();
         }
     }
 

@@ -1,21 +1,26 @@
 //! What the loop says of itself: liveness, conditions, gates, brake (operator.md f).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use ipam_accounting::schedule::Time;
 use ipam_datastore::text::stamp;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::clocks::RealClocks;
 use crate::execute::Pulse;
 use crate::leadership::Leadership;
+use crate::scene::Scene;
 
 /// A loop that has not beaten for this long is dead.
 const SILENCE: TimeDelta = TimeDelta::seconds(120);
+
+/// How long the loop may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Conditions that are good when they hold.
 pub const GOOD: [&str; 9] = [
@@ -98,8 +103,8 @@ pub struct Report {
     pub config: Value,
 }
 
-/// A question about an address, and where the answer goes.
-pub type Question = (IpAddr, oneshot::Sender<Value>);
+/// A question to the loop: it looks at a moment, and sends its own answer.
+pub type Question = Box<dyn FnOnce(&Scene<'_>) + Send>;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -209,11 +214,12 @@ impl Status {
         })
     }
 
-    /// Asks the loop about an address; `None`: it does not answer.
-    pub async fn explain(&self, ip: IpAddr) -> Option<Value> {
+    /// Asks the loop; `None`: it does not answer.
+    pub async fn ask<T: Send + 'static>(&self, look: impl FnOnce(&Scene<'_>) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        self.questions.try_send((ip, answer)).ok()?;
-        answered.await.ok()
+        let question: Question = Box::new(move |scene| drop(answer.send(look(scene))));
+        self.questions.try_send(question).ok()?;
+        timeout(PATIENCE, answered).await.ok()?.ok()
     }
 }
 

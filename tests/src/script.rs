@@ -36,7 +36,7 @@
 mod given;
 pub mod on_server;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -61,6 +61,7 @@ use ipam_operator::look::LastLook;
 use ipam_operator::pass::{Pass, PassReport};
 use ipam_operator::plan::{Now, Policy};
 use ipam_operator::report::report;
+use ipam_operator::scene::Scene;
 use ipam_operator::timeline::Event;
 use ipam_operator::told::Tally;
 use ipam_operator::upkeep::Upkeep;
@@ -320,7 +321,8 @@ impl World {
             }
             ["explain", ip, key, want @ ..] => {
                 let ip = ip.parse().map_err(|_| format!("{ip} is no address"))?;
-                let all = explain(&self.view, &self.ledger, &self.policy, self.both(), ip);
+                let (view, ledger, policy, upkeep) = (&self.view, &self.ledger, &self.policy, &self.upkeep);
+                let all = explain(&Scene { view, ledger, policy, now: self.both(), upkeep, recent: &VecDeque::new() }, ip);
                 let got = &all[*key];
                 let text = got.as_str().map_or_else(|| got.to_string(), str::to_owned);
                 if text == want.join(" ") { Ok(()) } else { Err(format!("{all:#}")) }

@@ -76,6 +76,14 @@ fn pool(name: String, cidr: Ipv4Net) -> Update {
     Update::Pool(Event::Put(row))
 }
 
+/// Makes one address a block leaked: it is allocated to a pod that never was, and nobody reports it.
+pub fn leak_one_a_block(view: &mut View, n: u32) {
+    for first in (0..n).step_by(BLOCK as usize) {
+        view.apply(&Update::Pod("production".into(), pod(first), Lookup::Absent));
+        view.apply(&block(first, 2, true));
+    }
+}
+
 /// A view of `n` allocated addresses in which nothing is due, ready for passes.
 pub fn view(n: u32) -> View {
     let mut view = View::new();

@@ -79,7 +79,7 @@ pub enum State {
 const AGAIN: TimeDelta = TimeDelta::seconds(60);
 
 /// The brake's memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Brake {
     state: State,
     /// What was counted last.

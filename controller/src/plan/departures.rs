@@ -30,7 +30,7 @@ impl Default for Mass {
 }
 
 /// Which nodes that own blocks were seen alive, and which of them went.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Departures {
     alive: BTreeSet<Box<str>>,
     gone: Vec<(Time, Box<str>)>,

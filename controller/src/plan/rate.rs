@@ -33,7 +33,7 @@ impl Rate {
 }
 
 /// The bucket. It may be overdrawn by a handle, which takes its tokens whole.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Bucket {
     /// Thousandths of tokens, and when that was so.
     level: Option<(i64, Time)>,

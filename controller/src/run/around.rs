@@ -1,6 +1,6 @@
 //! What is around the passes and outlives what is known of a cluster: configuration, leadership, and where everything is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chrono::TimeDelta;
@@ -26,7 +26,9 @@ use crate::leadership::Leadership;
 use crate::pass::PassReport;
 use crate::plan::{BrakeState, Mode, Now};
 use crate::report::report;
+use crate::scene;
 use crate::status::{BAD, Conditions, GOOD, Question, Report, Status};
+use crate::timeline::Event;
 use crate::told::{self, Tally};
 use crate::upkeep::Upkeep;
 use crate::view::{Gate, NotReady};
@@ -59,6 +61,8 @@ pub struct Around {
     pub page: Page,
     /// What this process counts.
     pub tally: Tally,
+    /// What was done lately, the last first.
+    pub recent: VecDeque<Event>,
     teller: Teller,
     notes: mpsc::Sender<Note>,
     dropped: u64,
@@ -101,6 +105,7 @@ impl Around {
             stop: Arc::default(),
             page,
             tally: Tally::default(),
+            recent: VecDeque::new(),
             notes,
             dropped: 0,
             conditions: Conditions::default(),
@@ -170,6 +175,7 @@ impl Around {
     pub(super) fn tell(&mut self, operator: &mut Operator, source: &impl Source, done: &PassReport, now: Now) {
         let policy = operator.policy();
         done.events.iter().for_each(|e| told::log(e, policy.mode, self.simulated));
+        scene::keep(&mut self.recent, &done.events);
         done.failures.iter().for_each(|f| tracing::warn!(what = %f.text, "action failed"));
         done.refusals.iter().for_each(|(_, why)| tracing::info!(%why, "left as it is"));
         self.tally.pass(done, now.wall);

@@ -3,6 +3,7 @@
 mod chart;
 mod dump;
 mod live;
+mod page;
 mod upgrade;
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
@@ -72,10 +73,21 @@ impl Drop for Running {
 }
 
 fn get(address: &str, path: &str) -> Option<(String, String)> {
+    get_as(address, path, "*/*")
+}
+
+/// The first line and the body of an answer, for whoever accepts this.
+fn get_as(address: &str, path: &str, accept: &str) -> Option<(String, String)> {
+    let (head, body) = ask(address, "GET", path, accept)?;
+    Some((head.lines().next()?.to_owned(), body))
+}
+
+/// The head and the body of an answer.
+fn ask(address: &str, method: &str, path: &str, accept: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    Some((head.lines().next()?.to_owned(), body.to_owned()))
+    Some((head.to_owned(), body.to_owned()))
 }

@@ -1,0 +1,235 @@
+//! What the pages list.
+
+use std::net::IpAddr;
+
+use chrono::TimeDelta;
+use ipam_accounting::explain::Explanation;
+use ipam_accounting::inventory::{Block, NO_POOL, Owner, Slot};
+use ipam_accounting::judge;
+use ipam_accounting::schedule::Time;
+use ipam_accounting::tracker::Counts;
+use ipnet::IpNet;
+
+use crate::gauges::Gauges;
+use crate::plan::{Action, Now, Plan, plan};
+use crate::scene::Scene;
+
+/// A pool.
+pub struct PoolRow {
+    /// Its name.
+    pub name: String,
+    /// Its range.
+    pub cidr: String,
+    /// Its counts.
+    pub counts: Counts,
+    /// Available addresses in blocks that somebody has.
+    pub claimed_available: u128,
+    /// Blocks that somebody has.
+    pub blocks: u64,
+    /// Blocks that nobody has.
+    pub unclaimed: u128,
+    /// Leaked addresses.
+    pub leaks: u64,
+}
+
+impl PoolRow {
+    /// Share of the usable addresses that is taken; without usable ones nothing is.
+    pub fn fill(&self) -> f64 {
+        let usable = self.counts.capacity.saturating_sub(self.counts.reserved);
+        if usable == 0 { 0.0 } else { 1.0 - self.counts.available as f64 / usable as f64 }
+    }
+
+    /// Share of the available addresses that lies in blocks that somebody has.
+    pub fn fragmentation(&self) -> f64 {
+        if self.counts.available == 0 { 0.0 } else { self.claimed_available as f64 / self.counts.available as f64 }
+    }
+}
+
+/// A block.
+pub struct BlockRow {
+    /// Its range.
+    pub cidr: IpNet,
+    /// Its pool.
+    pub pool: String,
+    /// The node that has it.
+    pub node: Option<String>,
+    /// Its counts.
+    pub counts: Counts,
+    /// Leaked addresses in it.
+    pub leaks: usize,
+}
+
+impl BlockRow {
+    /// Who has it, in words.
+    pub fn owner(&self) -> &str {
+        self.node.as_deref().unwrap_or("no node")
+    }
+}
+
+/// An allocated address.
+pub struct AddressRow {
+    /// The address.
+    pub ip: IpAddr,
+    /// Its pool.
+    pub pool: String,
+    /// Of whom.
+    pub owner: String,
+    /// The node that its owner attributes name.
+    pub node: String,
+    /// What it is judged to be.
+    pub verdict: &'static str,
+    /// Why.
+    pub why: &'static str,
+    /// State of a leak.
+    pub state: &'static str,
+    /// Since when a leak is known, by the clock of timers.
+    pub since: Option<Time>,
+    /// When it is due.
+    pub due: Option<Time>,
+    /// Why a leak stays.
+    pub held: Option<&'static str>,
+}
+
+impl Scene<'_> {
+    fn pool_of(&self, block: IpNet) -> &str {
+        let tracker = &self.view.cache.tracker;
+        tracker.pool_of(block).map_or(NO_POOL, |p| tracker.pool_name(p))
+    }
+
+    /// All pools, by name.
+    pub fn pools(&self) -> Vec<PoolRow> {
+        let (cache, gauges) = (&self.view.cache, self.gauges());
+        let mut rows: Vec<PoolRow> = Vec::new();
+        for (name, id, counts) in gauges.pool_counts().iter().copied() {
+            let Some(pool) = self.view.pools().find(|p| p.key == name) else { continue };
+            let cidr = pool.value.cidr.as_ref().map_or_else(|_| "not valid".into(), ToString::to_string);
+            let unclaimed = cache.tracker.blocks_unclaimed(id, pool.value.block_size);
+            rows.push(PoolRow { name: name.into(), cidr, counts, claimed_available: 0, blocks: 0, unclaimed, leaks: 0 });
+        }
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        let find = |rows: &[PoolRow], block| rows.binary_search_by(|r| r.name.as_str().cmp(self.pool_of(block))).ok();
+        for (_, block) in cache.blocks() {
+            let Some(i) = find(&rows, block.cidr) else { continue };
+            rows[i].blocks += 1;
+            rows[i].claimed_available += cache.tracker.block_counts(block.cidr).map_or(0, |c| c.available);
+        }
+        for (block, _, _) in self.ledger.leaks() {
+            if let Some(i) = find(&rows, block) {
+                rows[i].leaks += 1;
+            }
+        }
+        rows
+    }
+
+    /// The blocks of a pool, a node, or all, by range.
+    pub fn blocks(&self, pool: Option<&str>, node: Option<&str>) -> Vec<BlockRow> {
+        let cache = &self.view.cache;
+        let mut rows: Vec<BlockRow> = Vec::new();
+        for (_, block) in cache.blocks() {
+            let of = if let Owner::Host(node) = block.owner { Some(cache.node_text(node)) } else { None };
+            let of_pool = self.pool_of(block.cidr);
+            if pool.is_none_or(|p| p == of_pool) && node.is_none_or(|n| of == Some(n)) {
+                rows.push(BlockRow {
+                    cidr: block.cidr,
+                    pool: of_pool.into(),
+                    node: of.map(Into::into),
+                    counts: cache.tracker.block_counts(block.cidr).unwrap_or_default(),
+                    leaks: self.ledger.leaks_in(block.cidr),
+                });
+            }
+        }
+        rows.sort_by_key(|r| r.cidr);
+        rows
+    }
+
+    /// An allocated address.
+    fn address(&self, gauges: &Gauges<'_>, block: &Block, slot: &Slot) -> AddressRow {
+        let cache = &self.view.cache;
+        let verdict = judge(&cache.allocation(block, slot), cache);
+        let entry = self.ledger.leak(block.cidr, slot.ordinal);
+        AddressRow {
+            ip: block.ip(slot),
+            pool: self.pool_of(block.cidr).into(),
+            owner: cache.owner_text(slot).unwrap_or_default(),
+            node: slot.node().map_or_else(String::new, |n| cache.node_text(n).into()),
+            verdict: verdict.name(),
+            why: verdict.why(),
+            state: entry.map_or("", |e| gauges.state(block, slot, e)),
+            since: entry.map(|e| e.since),
+            due: entry.and_then(|e| self.policy.limits.due(e.wait, e.since)),
+            held: entry.and_then(|e| e.held).map(|by| by.why()),
+        }
+    }
+
+    /// The addresses of a block, by address.
+    pub fn addresses(&self, block: &Block) -> Vec<AddressRow> {
+        let gauges = self.gauges();
+        block.slots.iter().map(|slot| self.address(&gauges, block, slot)).collect()
+    }
+
+    /// The leaks that are known, by when they are due.
+    pub fn leaks(&self) -> Vec<AddressRow> {
+        let (cache, gauges) = (&self.view.cache, self.gauges());
+        let all = self.ledger.leaks();
+        let slots = all.filter_map(|(cidr, ordinal, _)| cache.block_of(cidr).and_then(|(_, b)| Some((b, b.slot(ordinal)?))));
+        let mut rows: Vec<AddressRow> = slots.map(|(block, slot)| self.address(&gauges, block, slot)).collect();
+        rows.sort_by_key(|r| (r.held.is_some(), r.due.is_none(), r.due, r.ip));
+        rows
+    }
+
+    /// Addresses whose owner or node is called so, at most `most`, by address.
+    pub fn search(&self, part: &str, most: usize) -> Vec<AddressRow> {
+        let (cache, gauges) = (&self.view.cache, self.gauges());
+        let mut rows = Vec::new();
+        for (_, block) in cache.blocks() {
+            for slot in &block.slots {
+                let of_node = || slot.node().is_some_and(|n| cache.node_text(n).contains(part));
+                if of_node() || cache.owner_text(slot).is_some_and(|o| o.contains(part)) {
+                    rows.push(self.address(&gauges, block, slot));
+                }
+            }
+        }
+        rows.sort_by_key(|r| r.ip);
+        rows.truncate(most);
+        rows
+    }
+
+    /// What the next pass is to do, and when: planned as that pass will plan it, from a copy of what is remembered.
+    pub fn next_plan(&self) -> Option<(Time, Plan)> {
+        let config = self.view.gate().ok()?;
+        let mut ledger = self.ledger.clone();
+        let at = ledger.timers.next()?.max(self.now.steady);
+        let now = Now { steady: at, wall: self.now.wall(at) };
+        let plan = plan(self.view, &mut ledger, Default::default(), now, self.policy, &config);
+        Some((at, plan))
+    }
+
+    /// What is known of one address.
+    pub fn explanation(&self, ip: IpAddr) -> Explanation {
+        Explanation::of(&self.view.cache, ip)
+    }
+}
+
+/// An action in words: what, of what, why.
+pub fn words(action: &Action) -> (&'static str, String, &'static str) {
+    match action {
+        Action::Release(members) => {
+            let ips: Vec<String> = members.iter().map(|m| m.ip.to_string()).collect();
+            ("release addresses", ips.join(", "), members.first().map_or("", |m| m.leak.why()))
+        }
+        Action::CollectCold(block) => ("free cooled addresses", block.to_string(), "their cooldown is over"),
+        Action::ReleaseBlock { node, block, .. } => ("give a block back", format!("{block} of {node}"), "it is empty"),
+        Action::ReleaseHost(node) => ("clean a node up", node.clone(), "it is gone, and nothing of it is left"),
+    }
+}
+
+/// A span of time as people say it.
+pub fn span(span: TimeDelta) -> String {
+    let s = span.num_seconds();
+    match (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
