@@ -8,6 +8,7 @@ pub mod explorer;
 pub mod faulty;
 pub mod hammer;
 pub mod lab;
+pub mod monitoring;
 pub mod proxy;
 pub mod script;
 pub mod synthetic;

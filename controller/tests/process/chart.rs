@@ -506,10 +506,8 @@ fn j_the_schema_of_the_values_knows_the_configuration() {
 
 #[test]
 fn the_dockerfile_is_clean_and_ends_as_nobody() {
-    let tools = std::process::Command::new(super::repo("tests/tools/install")).output().expect("runs");
-    let hadolint = std::path::PathBuf::from(String::from_utf8_lossy(&tools.stdout).trim()).join("hadolint");
     let file = super::repo("Dockerfile");
-    let done = std::process::Command::new(hadolint).arg(&file).output().expect("hadolint runs");
+    let done = std::process::Command::new(super::monitoring::tool("hadolint")).arg(&file).output().expect("hadolint runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
     let text = std::fs::read_to_string(file).expect("there");
     let last = text.rsplit("\nFROM ").next().expect("a stage");

@@ -3,6 +3,7 @@
 mod chart;
 mod dump;
 mod live;
+mod monitoring;
 mod page;
 mod upgrade;
 
