@@ -216,7 +216,9 @@ fn i_dashboards_are_what_grafana_expects() {
 /// The series of a page for promtool: counters grow and what is available falls, by one a minute.
 fn series_of(page: &str) -> Vec<Value> {
     let counters: BTreeSet<&str> = page.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
-    let mut all = vec![scraped("up 1x400")];
+    // On the example nobody borrows, and this family shows only who does.
+    assert!(!page.contains("ipam_allocations_borrowed_per_node{"));
+    let mut all = vec![scraped("up 1x400"), scraped("ipam_allocations_borrowed_per_node{node=\"node-a\"} 1x400")];
     for line in page.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
         let (name, value) = line.rsplit_once(' ').expect("a value");
         let of = name.split('{').next().expect("a name");
