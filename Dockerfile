@@ -1,6 +1,6 @@
 # The image of ipam-operator and ipamctl: one static binary each, nothing else, not root.
 #
-#   docker build --build-arg REVISION=$(git rev-parse HEAD) -t ipam-operator .
+#   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) docker buildx build --build-arg REVISION=$(git rev-parse HEAD) -t ipam-operator .
 
 FROM rust:1.95-alpine AS build
 # Static, with musl; make and a C compiler for ring.

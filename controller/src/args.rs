@@ -27,6 +27,20 @@ pub enum What {
     Run(Box<Run>),
     /// Shows the configuration that a run would obey, and where each value is from.
     Config(Box<Show>),
+    /// Asks a running operator whether it is well. Exit status: 0 it says so, 1 it does not.
+    Healthcheck(Ask),
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub struct Ask {
+    /// Where, such as http://ipam-operator:9094/readyz.
+    #[arg(long, value_name = "URL")]
+    pub url: String,
+
+    /// Whoever's certificate it has.
+    #[arg(long)]
+    pub insecure: bool,
 }
 
 /// Form of the output of a fast-forward.

@@ -20,7 +20,7 @@
 //! | [`report`], [`gauges`], [`timeline`], [`explain`](mod@explain) | what is told: gauges, what happened, why |
 //! | [`told`], [`events`], [`send`](mod@send) | the log, Kubernetes events, what a process counts |
 //! | [`scene`], [`page`] | one moment of the loop, and pages that show it |
-//! | [`status`], [`admin`], [`serve`] | conditions and probes, HTTP |
+//! | [`status`], [`admin`], [`serve`], [`healthcheck`](mod@healthcheck) | conditions and probes, HTTP, and asking them |
 //! | [`clocks`] | clocks: one that never jumps, and ones that can be moved |
 //! | [`config`] | the configuration |
 //! | [`args`] | the command line |
@@ -34,6 +34,7 @@ pub mod execute;
 pub mod explain;
 pub mod feed;
 pub mod gauges;
+pub mod healthcheck;
 pub mod leadership;
 pub mod ledger;
 pub mod live;

@@ -11,10 +11,11 @@ use ipam_datastore::Group;
 use ipam_datastore::dump::save;
 use ipam_datastore::live::discovery::discover;
 use ipam_datastore::live::{Access, Connection, DISCOVERY, controllers_settings};
-use ipam_operator::args::{Cli, Form, Output, Run, Show, What, Where};
+use ipam_operator::args::{Ask, Cli, Form, Output, Run, Show, What, Where};
 use ipam_operator::clocks::RealClocks;
 use ipam_operator::config::file::Configured;
 use ipam_operator::config::{OperatorConfig, show};
+use ipam_operator::healthcheck::healthcheck;
 use ipam_operator::leadership::{Leadership, hold};
 use ipam_operator::live::Cluster;
 use ipam_operator::run::around::{Around, SetLog};
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let done = match what {
         What::Run(run) => operate(&run),
         What::Config(show) => configuration(&show),
+        What::Healthcheck(ask) => well(&ask),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,6 +73,11 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 async fn connect(cluster: &Where) -> anyhow::Result<Connection> {
     let access = Access { kubeconfig: cluster.kubeconfig.clone(), context: cluster.context.clone() };
     Ok(Connection::new(access).await?)
+}
+
+fn well(ask: &Ask) -> anyhow::Result<()> {
+    print!("{}", runtime()?.block_on(healthcheck(&ask.url, ask.insecure))?);
+    Ok(())
 }
 
 fn configuration(show: &Show) -> anyhow::Result<()> {

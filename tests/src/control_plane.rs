@@ -271,13 +271,6 @@ impl ControlPlane {
         String::from_utf8(done.stdout).expect("text")
     }
 
-    /// Runs helm on it, which fails; answers with why.
-    pub fn helm_fails(&self, args: &[&str]) -> String {
-        let done = self.run_helm(args);
-        assert!(!done.status.success(), "helm {args:?} succeeds");
-        String::from_utf8_lossy(&done.stderr).into_owned()
-    }
-
     fn run_helm(&self, args: &[&str]) -> std::process::Output {
         let mut command = Command::new(self.bin.join("helm"));
         command.arg("--kubeconfig").arg(self.file("kubeconfig")).args(args).current_dir(repo("."));

@@ -50,13 +50,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "ipam-operator.port" -}}
-{{- $listen := dig "server" "listen" "[::]:9094" .Values.config -}}
+{{- $config := include "ipam-operator.config" . | fromYaml -}}
+{{- $listen := dig "server" "listen" "[::]:9094" $config -}}
 {{- regexFind "[0-9]+$" $listen }}
 {{- end }}
 
 {{/* What changes only with a restart; everything else is followed live and must not restart the pods, for that would begin every timer anew. */}}
 {{- define "ipam-operator.restartConfig" -}}
-{{- $config := .Values.config -}}
+{{- $config := include "ipam-operator.config" . | fromYaml -}}
 {{- dict
   "apiGroup" (dig "datastore" "apiGroup" "" $config)
   "maxInFlight" (dig "datastore" "maxInFlight" "" $config)
@@ -73,4 +74,63 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "ipam-operator.leaseNamespace" -}}
 {{- default (include "ipam-operator.namespace" .) (dig "leaderElection" "leaseNamespace" "" .Values.config) }}
+{{- end }}
+
+{{/* The configuration file: what is asked for, and what other values need. */}}
+{{- define "ipam-operator.config" -}}
+{{- $config := deepCopy (omit .Values.config "apiVersion" "kind") -}}
+{{- $server := dict -}}
+{{- if .Values.metrics.tls.secretName -}}
+{{- $_ := set $server "tls" (dict "certFile" "/etc/ipam-operator-tls/tls.crt" "keyFile" "/etc/ipam-operator-tls/tls.key") -}}
+{{- end -}}
+{{- if .Values.adminPage.expose -}}
+{{- if not (or .Values.networkPolicy.enabled .Values.adminPage.acknowledgeOpen) -}}
+{{- fail "adminPage.expose shows names of pods to the whole cluster: set networkPolicy.enabled with networkPolicy.adminFrom, or adminPage.acknowledgeOpen" -}}
+{{- end -}}
+{{- $_ := set $server "adminListen" (printf "[::]:%d" (int .Values.adminPage.port)) -}}
+{{- $_ := set $server "allowRemoteAdmin" true -}}
+{{- end -}}
+{{- mergeOverwrite (dict "apiVersion" "ipam-operator/v1" "kind" "OperatorConfig") $config (dict "server" $server) | toYaml -}}
+{{- end }}
+
+{{/* Whether a kind of the Prometheus operator is made: (list root values kind). */}}
+{{- define "ipam-operator.monitors" -}}
+{{- $root := index . 0 -}}
+{{- $of := index . 1 -}}
+{{- $served := $root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)) -}}
+{{- if $of.enabled -}}
+{{- if and (eq $of.renderMode "failIfMissing") (not $served) -}}
+{{- fail (printf "monitoring.coreos.com/v1 %s is not served here" (index . 2)) -}}
+{{- end -}}
+{{- if or $served (eq $of.renderMode "alwaysRender") -}}yes{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* How metrics are scraped: (list root values). */}}
+{{- define "ipam-operator.endpoint" -}}
+{{- $root := index . 0 -}}
+{{- $of := index . 1 -}}
+port: metrics
+path: /metrics
+interval: {{ $of.interval }}
+scrapeTimeout: {{ $of.scrapeTimeout }}
+honorLabels: {{ $of.honorLabels }}
+scheme: {{ include "ipam-operator.scheme" $root }}
+{{- if or $root.Values.metrics.tls.secretName $of.tlsConfig }}
+tlsConfig:
+  {{- toYaml (default (dict "insecureSkipVerify" true) $of.tlsConfig) | nindent 2 }}
+{{- end }}
+{{- with $of.relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $of.metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "ipam-operator.scheme" -}}
+{{- $config := include "ipam-operator.config" . | fromYaml -}}
+{{- ternary "https" "http" (ne (dig "server" "tls" "certFile" "" $config) "") -}}
 {{- end }}

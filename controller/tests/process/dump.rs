@@ -48,6 +48,10 @@ fn the_real_loop_serves_and_saves_at_the_end() {
     let ready = (0..100_000).find_map(|_| get(&address, "/readyz").filter(|(head, _)| head.contains("200"))).expect("becomes ready");
     assert!(ready.1.starts_with("ok\n") && ready.1.contains("block ok\n") && ready.1.contains("DatastoreReady open\n"), "{}", ready.1);
     assert!(get(&address, "/healthz").is_some_and(|(head, body)| head.contains("200") && body == "ok\n"));
+    let well = operator(&["healthcheck", "--url", &format!("http://{address}/readyz")]).output().expect("runs");
+    assert!(well.status.success() && well.stdout.starts_with(b"ok\n"), "{well:?}");
+    let lost = operator(&["healthcheck", "--url", &format!("http://{address}/nothing")]).output().expect("runs");
+    assert!(lost.status.code() == Some(1) && String::from_utf8_lossy(&lost.stderr).contains("does not say that it is well"), "{lost:?}");
     let page = get(&address, "/metrics").expect("answers").1;
     assert!(page.contains("ipam_ippool_size{ippool=\"default-v4\"} 16384\n"), "{page}");
     for series in
@@ -147,6 +151,10 @@ async fn a_tls_serves_and_reads_its_certificate_again() {
     let mut running =
         Running::start(operator(&RUN).args(["--listen", "127.0.0.1:0", "--tls-cert-file", &paths[0], "--tls-key-file", &paths[1]]));
     let address = running.address();
+    let well = |more: &[&str]| {
+        operator(&[&["healthcheck", "--url", &format!("https://{address}/readyz")][..], more].concat()).output().expect("runs")
+    };
+    assert!(well(&["--insecure"]).status.success() && !well(&[]).status.success(), "nobody vouches for this certificate");
     let mut config = kube::Config::new(format!("https://{address}").parse().expect("an address"));
     config.accept_invalid_certs = true;
     let client = kube::Client::try_from(config).expect("a client");

@@ -2,10 +2,12 @@
 
 mod chart;
 mod dump;
+mod image;
 mod live;
 mod monitoring;
 mod page;
 mod upgrade;
+mod values;
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
