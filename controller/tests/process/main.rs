@@ -1,6 +1,7 @@
 //! The built binary: on a dump and on a live cluster.
 
 mod chart;
+mod commands;
 mod dump;
 mod image;
 mod live;
