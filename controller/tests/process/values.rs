@@ -361,3 +361,44 @@ async fn j_a_server_takes_everything() {
     }
     plane.helm(&["uninstall", "ipam-operator", "--namespace", "default"]);
 }
+
+/// Pod security of the server itself: by default the pods are good for a restricted namespace, and with the host's network only for a
+/// privileged one.
+#[tokio::test(flavor = "multi_thread")]
+async fn l_pods_are_admitted_where_they_should_be() {
+    let plane = ControlPlane::bare(Group::V3).await;
+    let client = plane.client().await;
+    for level in ["restricted", "privileged"] {
+        let labels = json!({ "pod-security.kubernetes.io/enforce": level });
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": level, "labels": labels } });
+        create(&client, "/api/v1/namespaces", &namespace).await;
+    }
+    let admitted = async |level: &str, values: &[&str]| {
+        let mut answers = Vec::new();
+        for document in template(values).split("\n---\n") {
+            let object: Value = yaml_serde::from_str(document).expect("YAML");
+            let mut pod = match object["kind"].as_str() {
+                Some("Deployment") => object["spec"]["template"].clone(),
+                Some("Pod") => object.clone(),
+                _ => continue,
+            };
+            pod["metadata"]["name"] = "tried".into();
+            pod["metadata"]["namespace"] = level.into();
+            let path = format!("/api/v1/namespaces/{level}/pods?dryRun=All");
+            let request = axum::http::Request::post(path).header("content-type", "application/json");
+            let answer = client.request::<Value>(request.body(pod.to_string().into_bytes()).expect("a request")).await;
+            answers.push(answer.map(drop).map_err(|e| e.to_string()));
+        }
+        answers
+    };
+    let all = |n| vec![Ok(()); n];
+    assert_eq!(admitted("restricted", &[]).await, all(2), "the operator, and the pod of helm test");
+    assert_eq!(
+        admitted("restricted", &["--set", "metrics.tls.secretName=cert,adminPage.expose=true,adminPage.acknowledgeOpen=true"]).await,
+        all(2)
+    );
+    let host = ["--set", "hostNetwork=true,tests.enabled=false"];
+    assert_eq!(admitted("privileged", &host).await, all(1));
+    let refused = admitted("restricted", &host).await;
+    assert!(matches!(&refused[..], [Err(why)] if why.contains("host namespaces")), "{refused:?}");
+}
