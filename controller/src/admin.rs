@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
+use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
 use ipam_metrics::Page;
@@ -29,8 +29,8 @@ pub fn probes(page: Page, status: Status) -> Router {
         .with_state((page, status))
 }
 
-/// What a person asks: pages, and the same for programs.
-pub fn admin(status: Status) -> Router {
+/// What a person asks: pages, and the same for programs. Unless `others` may ask, only for who calls this machine by its own name.
+pub fn admin(status: Status, others: bool) -> Router {
     let mut router = Router::new()
         .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css")], STYLE)))
         .route("/explain", get(explain))
@@ -40,7 +40,22 @@ pub fn admin(status: Status) -> Router {
         let show = async move |State(status): State<Status>, Query(asked): Query<Asked>| show(status, place, asked).await;
         router = router.route(path, get(show));
     }
+    if !others {
+        router = router.layer(from_fn(at_home));
+    }
     router.layer(map_response(guarded)).with_state(status)
+}
+
+/// A page of somebody else's whose name points to this machine (DNS rebinding) must not read ours: it names that host, and we are called
+/// `localhost`, or by an address.
+async fn at_home(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+    if name.eq_ignore_ascii_case("localhost") || address {
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, "only for who calls this machine localhost\n").into_response()
 }
 
 /// Names of pods are whatever somebody called them: nothing but our own style is loaded, and nothing is run.

@@ -74,8 +74,9 @@ pub async fn while_served(
             None => serve(listener, app).await,
         }
     };
-    let questions = if admin_at.is_empty() { None } else { Some(listen(&admin_at, "explanations").await?) };
-    let app = admin(around.status.clone());
+    let questions = if admin_at.is_empty() { None } else { Some(listen(&admin_at, "the page and explanations").await?) };
+    let others = questions.as_ref().is_some_and(|l| l.local_addr().is_ok_and(|a| !a.ip().is_loopback()));
+    let app = admin(around.status.clone(), others);
     let questions = async {
         match questions {
             Some(listener) => serve(listener, app).await.map_err(|e| ServeError(admin_at, e)),

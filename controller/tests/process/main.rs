@@ -82,14 +82,15 @@ fn get(address: &str, path: &str) -> Option<(String, String)> {
 
 /// The first line and the body of an answer, for whoever accepts this.
 fn get_as(address: &str, path: &str, accept: &str) -> Option<(String, String)> {
-    let (head, body) = ask(address, "GET", path, accept)?;
+    let (head, body) = ask(address, "GET", path, accept, "localhost")?;
     Some((head.lines().next()?.to_owned(), body))
 }
 
-/// The head and the body of an answer.
-fn ask(address: &str, method: &str, path: &str, accept: &str) -> Option<(String, String)> {
+/// The head and the body of an answer to whoever calls it by this name.
+fn ask(address: &str, method: &str, path: &str, accept: &str, host: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok()?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;

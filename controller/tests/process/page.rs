@@ -117,7 +117,7 @@ fn the_page_sorts_searches_and_explains() {
         assert!(explained.contains(part), "{part}: {explained}");
     }
     assert!(page(&admin, "/block?cidr=10.99.0.0/26").0.contains("404") && page(&admin, "/block?cidr=x").0.contains("404"));
-    let (post, _) = super::ask(&admin, "POST", "/", "*/*").expect("answers");
+    let (post, _) = super::ask(&admin, "POST", "/", "*/*", "localhost").expect("answers");
     assert!(post.contains("405"), "nothing can be changed: {post}");
     running.stop("-TERM");
 }
@@ -147,7 +147,13 @@ fn l_names_are_only_names() {
         assert!(!text.contains("<script>") && text.contains("<h1>"), "{path}: {text}");
     }
     assert!(page(&admin, "/leaks").1.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
-    let (headers, _) = super::ask(&admin, "GET", "/", "text/html").expect("answers");
+    let (headers, _) = super::ask(&admin, "GET", "/", "text/html", "127.0.0.1:9095").expect("answers");
+    for (host, code) in
+        [("evil.example", "403"), ("evil.example:9095", "403"), ("", "403"), ("[::1]:9095", "200"), ("localhost:9095", "200")]
+    {
+        let (head, _) = super::ask(&admin, "GET", "/explain?ip=10.48.7.10", "*/*", host).expect("answers");
+        assert!(head.contains(code), "a page whose name points to us reads nothing: {host:?} {head}");
+    }
     for header in ["content-security-policy: default-src 'self'", "x-content-type-options: nosniff"] {
         assert!(headers.to_lowercase().contains(header), "{headers}");
     }
@@ -196,7 +202,7 @@ async fn ten_thousand_blocks_are_bearable() {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let admin = listener.local_addr().expect("an address").to_string();
-    let server = ipam_operator::admin::serve(listener, ipam_operator::admin::admin(status));
+    let server = ipam_operator::admin::serve(listener, ipam_operator::admin::admin(status, false));
     let looks = tokio::task::spawn_blocking(move || {
         page(&admin, "/");
         for (path, most) in [
