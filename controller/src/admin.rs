@@ -1,13 +1,16 @@
 //! HTTP: metrics and probes; on a port of its own what a person asks. GET only.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use futures::stream;
 use ipam_metrics::Page;
 use prometheus::TextEncoder;
 use prometheus::core::Collector as _;
@@ -77,8 +80,8 @@ pub async fn serve(listener: TcpListener, app: Router) -> std::io::Result<()> {
 }
 
 async fn metrics(State((page, _)): State<(Page, Status)>) -> Response {
-    let text = page.text() + &of_the_process();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    let pieces = page.pieces().chain(std::iter::once_with(of_the_process)).map(Ok::<_, Infallible>);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], Body::from_stream(stream::iter(pieces))).into_response()
 }
 
 /// The series of the process itself.

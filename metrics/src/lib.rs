@@ -13,6 +13,8 @@ pub use further::Samples;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
+use self::encode::Pieces;
+
 /// Pool and node.
 pub type PoolNode = (String, String);
 
@@ -113,12 +115,17 @@ impl Page {
         }
     }
 
-    /// The page in the text format; the reference's series are not there without report.
-    pub fn text(&self) -> String {
+    /// The page in the text format, in pieces; the reference's series are not there without report.
+    pub fn pieces(&self) -> impl Iterator<Item = String> + Send + use<> {
         let zeros = !self.without_zeros.load(Ordering::Relaxed);
-        let mut text = self.latest().map_or_else(String::new, |r| encode::page(&r, zeros));
-        text += &self.further.lock().unwrap_or_else(PoisonError::into_inner).text();
-        text
+        let further = self.further.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ten = self.latest().into_iter().flat_map(move |report| Pieces::new(report, zeros));
+        ten.chain(std::iter::once_with(move || further.text())).filter(|piece| !piece.is_empty())
+    }
+
+    /// The same at once.
+    pub fn text(&self) -> String {
+        self.pieces().collect()
     }
 }
 

@@ -86,10 +86,10 @@ fn get_as(address: &str, path: &str, accept: &str) -> Option<(String, String)> {
     Some((head.lines().next()?.to_owned(), body))
 }
 
-/// The head and the body of an answer to whoever calls it by this name.
+/// The head and the body of an answer (HTTP/1.0, so that a long one comes as it is) to whoever calls it by this name.
 fn ask(address: &str, method: &str, path: &str, accept: &str, host: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {host}\r\nAccept: {accept}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
