@@ -182,7 +182,7 @@ fn sort_squares(rows: &mut [BlockRow], sort: Option<&str>) {
 
 fn block(scene: &Scene<'_>, asked: &Asked, cidr: IpNet) -> Option<Markup> {
     let (_, block) = scene.view.cache.block_of(cidr)?;
-    let row = scene.blocks(None, None).into_iter().find(|r| r.cidr == cidr)?;
+    let row = scene.block(block);
     Some(html! {
         h1 { "Block " span.mono { (cidr) } }
         dl {

@@ -121,23 +121,22 @@ impl Scene<'_> {
         rows
     }
 
+    /// A block.
+    pub fn block(&self, block: &Block) -> BlockRow {
+        let cache = &self.view.cache;
+        BlockRow {
+            cidr: block.cidr,
+            pool: self.pool_of(block.cidr).into(),
+            node: if let Owner::Host(node) = block.owner { Some(cache.node_text(node).into()) } else { None },
+            counts: cache.tracker.block_counts(block.cidr).unwrap_or_default(),
+            leaks: self.ledger.leaks_in(block.cidr),
+        }
+    }
+
     /// The blocks of a pool, a node, or all, by range.
     pub fn blocks(&self, pool: Option<&str>, node: Option<&str>) -> Vec<BlockRow> {
-        let cache = &self.view.cache;
-        let mut rows: Vec<BlockRow> = Vec::new();
-        for (_, block) in cache.blocks() {
-            let of = if let Owner::Host(node) = block.owner { Some(cache.node_text(node)) } else { None };
-            let of_pool = self.pool_of(block.cidr);
-            if pool.is_none_or(|p| p == of_pool) && node.is_none_or(|n| of == Some(n)) {
-                rows.push(BlockRow {
-                    cidr: block.cidr,
-                    pool: of_pool.into(),
-                    node: of.map(Into::into),
-                    counts: cache.tracker.block_counts(block.cidr).unwrap_or_default(),
-                    leaks: self.ledger.leaks_in(block.cidr),
-                });
-            }
-        }
+        let wanted = |r: &BlockRow| pool.is_none_or(|p| p == r.pool) && node.is_none_or(|n| r.node.as_deref() == Some(n));
+        let mut rows: Vec<BlockRow> = self.view.cache.blocks().map(|(_, b)| self.block(b)).filter(wanted).collect();
         rows.sort_by_key(|r| r.cidr);
         rows
     }
