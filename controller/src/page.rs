@@ -29,6 +29,8 @@ const SQUARES: usize = 2500;
 const FEW: usize = 20;
 /// A search finds at most so many.
 const FOUND: usize = 1000;
+/// So many leaks can be sorted and looked through; a page must not need more memory than there is.
+const LEAKS: usize = 20_000;
 
 /// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +94,10 @@ pub fn explained(scene: &Scene<'_>, ip: IpAddr, report: &Report) -> String {
 }
 
 fn overview(scene: &Scene<'_>, asked: &Asked, report: &Report) -> Markup {
-    let (pools, leaks, blocks) = (scene.pools(), scene.leaks(), scene.blocks(None, None));
+    let (pools, leaks, blocks) = (scene.pools(), scene.leaks(FEW), scene.blocks(None, None));
     let sum = |f: fn(&rows::PoolRow) -> u128| parts::number(pools.iter().map(f).sum());
-    let held = leaks.iter().filter(|r| r.held.is_some()).count();
-    let n = leaks.len();
+    let held = scene.ledger.leaks().filter(|(_, _, e)| e.held.is_some()).count();
+    let n = scene.ledger.leaks().count();
     html! {
         h1 { "Overview" }
         div.sums {
@@ -121,8 +123,7 @@ fn overview(scene: &Scene<'_>, asked: &Asked, report: &Report) -> Markup {
     }
 }
 
-fn few(mut leaks: Vec<rows::AddressRow>, all: usize, scene: &Scene<'_>) -> Markup {
-    leaks.truncate(FEW);
+fn few(leaks: Vec<rows::AddressRow>, all: usize, scene: &Scene<'_>) -> Markup {
     html! {
         @if all == 0 { p.note { "None." } } @else { (parts::addresses(leaks, scene, &Asked::default(), "/leaks")) }
         @if all > FEW { p.note { a href="/leaks" { "All " (all) } } }
@@ -199,12 +200,13 @@ fn block(scene: &Scene<'_>, asked: &Asked, cidr: IpNet) -> Option<Markup> {
 }
 
 fn leaks(scene: &Scene<'_>, asked: &Asked) -> Markup {
-    let all = scene.leaks();
-    let wanted = |r: &rows::AddressRow| asked.pool.as_ref().is_none_or(|p| *p == r.pool);
-    let rows: Vec<_> = all.into_iter().filter(wanted).collect();
+    let (rows, all) = (scene.leaks(LEAKS), scene.ledger.leaks().count());
     html! {
-        h1 { (rows.len()) " leaked addresses" }
-        p.note { "Those that are due first; what is held stays until nothing of its handle is in use." }
+        h1 { (all) " leaked addresses" }
+        p.note {
+            "Those that are due first; what is held stays until nothing of its handle is in use."
+            @if all > LEAKS { " The first " (LEAKS) "." }
+        }
         (parts::addresses(rows, scene, asked, "/leaks"))
     }
 }

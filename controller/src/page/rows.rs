@@ -11,6 +11,7 @@ use ipam_accounting::tracker::Counts;
 use ipnet::IpNet;
 
 use crate::gauges::Gauges;
+use crate::ledger::LeakEntry;
 use crate::plan::{Action, Now, Plan, plan};
 use crate::scene::Scene;
 
@@ -166,31 +167,27 @@ impl Scene<'_> {
         block.slots.iter().map(|slot| self.address(&gauges, block, slot)).collect()
     }
 
-    /// The leaks that are known, by when they are due.
-    pub fn leaks(&self) -> Vec<AddressRow> {
+    /// The leaks that are known, at most `most`: what goes first is first, what is held last.
+    pub fn leaks(&self, most: usize) -> Vec<AddressRow> {
         let (cache, gauges) = (&self.view.cache, self.gauges());
-        let all = self.ledger.leaks();
-        let slots = all.filter_map(|(cidr, ordinal, _)| cache.block_of(cidr).and_then(|(_, b)| Some((b, b.slot(ordinal)?))));
-        let mut rows: Vec<AddressRow> = slots.map(|(block, slot)| self.address(&gauges, block, slot)).collect();
-        rows.sort_by_key(|r| (r.held.is_some(), r.due.is_none(), r.due, r.ip));
-        rows
+        let due = |e: &LeakEntry| self.policy.limits.due(e.wait, e.since);
+        let mut all: Vec<_> =
+            self.ledger.leaks().map(|(block, o, e)| ((e.held.is_some(), due(e).is_none(), due(e), block, o), (block, o))).collect();
+        all.sort_unstable();
+        let slots = all.iter().filter_map(|(_, (block, o))| cache.block_of(*block).and_then(|(_, b)| Some((b, b.slot(*o)?))));
+        slots.take(most).map(|(block, slot)| self.address(&gauges, block, slot)).collect()
     }
 
-    /// Addresses whose owner or node is called so, at most `most`, by address.
+    /// Addresses whose owner or node is called so, the first `most`.
     pub fn search(&self, part: &str, most: usize) -> Vec<AddressRow> {
         let (cache, gauges) = (&self.view.cache, self.gauges());
-        let mut rows = Vec::new();
-        for (_, block) in cache.blocks() {
-            for slot in &block.slots {
-                let of_node = || slot.node().is_some_and(|n| cache.node_text(n).contains(part));
-                if of_node() || cache.owner_text(slot).is_some_and(|o| o.contains(part)) {
-                    rows.push(self.address(&gauges, block, slot));
-                }
-            }
-        }
-        rows.sort_by_key(|r| r.ip);
-        rows.truncate(most);
-        rows
+        let called = |slot: &Slot| {
+            slot.node().is_some_and(|n| cache.node_text(n).contains(part)) || cache.owner_text(slot).is_some_and(|o| o.contains(part))
+        };
+        let mut blocks: Vec<&Block> = cache.blocks().map(|(_, b)| b).collect();
+        blocks.sort_unstable_by_key(|b| b.cidr);
+        let all = blocks.into_iter().flat_map(|b| b.slots.iter().map(move |slot| (b, slot)));
+        all.filter(|(_, slot)| called(slot)).take(most).map(|(block, slot)| self.address(&gauges, block, slot)).collect()
     }
 
     /// What the next pass is to do, and when: planned as that pass will plan it, from a copy of what is remembered.
