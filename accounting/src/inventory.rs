@@ -365,6 +365,11 @@ impl Inventory {
         self.handles.find(handle).map(HandleId)
     }
 
+    /// Name of the pool of a block; [`NO_POOL`] without one.
+    pub fn pool_text(&self, block: IpNet) -> &str {
+        self.tracker.pool_of(block).map_or(NO_POOL, |p| self.tracker.pool_name(p))
+    }
+
     /// Name of a node.
     pub fn node_text(&self, node: NodeId) -> &str {
         self.nodes.text(node.0)

@@ -25,6 +25,18 @@ pub struct Counts {
     pub available: u128,
 }
 
+impl Counts {
+    /// Addresses that could be handed out if nobody had one.
+    pub fn usable(&self) -> u128 {
+        self.capacity.saturating_sub(self.reserved)
+    }
+
+    /// Share of the usable ones that is taken; `None` without any.
+    pub fn fill(&self) -> Option<f64> {
+        (self.usable() > 0).then(|| 1.0 - self.available as f64 / self.usable() as f64)
+    }
+}
+
 /// How a block is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockUse {

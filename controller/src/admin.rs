@@ -39,7 +39,7 @@ pub fn admin(status: Status, others: bool) -> Router {
         .route("/explain", get(explain))
         .route("/status", get(async |State(status): State<Status>| json(&status.json())))
         .route("/config", get(async |State(status): State<Status>| json(&status.report().unwrap_or_default().config)));
-    for (place, path) in Place::ALL {
+    for (place, path, _) in Place::ALL {
         let show = async move |State(status): State<Status>, Query(asked): Query<Asked>| show(status, place, asked).await;
         router = router.route(path, get(show));
     }

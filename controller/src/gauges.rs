@@ -31,6 +31,19 @@ pub const LEAK_STATES: [&str; 9] = ["opted_out", "handle_held", "with_node", "gr
 /// States of a departed node.
 pub const NODE_STATES: [&str; 6] = ["due", "grace", "cooling", "in_use", "unknown", "opted_out"];
 
+/// What the blocks of a pool hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InBlocks {
+    /// How many blocks.
+    pub blocks: u64,
+    /// Available addresses in them.
+    pub available: u128,
+    /// Blocks of a node without an allocated address.
+    pub empty: u64,
+    /// Cooling addresses.
+    pub cooling: u64,
+}
+
 /// What the gauges look at.
 pub struct Gauges<'a> {
     /// The cache.
@@ -69,9 +82,18 @@ impl<'a> Gauges<'a> {
         InForce::new(&self.view.cache, &self.view.annotated, &self.policy.opt_outs)
     }
 
-    fn pool_name(&self, block: IpNet) -> &str {
-        let tracker = &self.view.cache.tracker;
-        tracker.pool_of(block).map_or(NO_POOL, |p| tracker.pool_name(p))
+    /// What the blocks of each pool hold, by the pool's name; what has no pool as [`NO_POOL`].
+    pub fn in_blocks(&self) -> BTreeMap<&'a str, InBlocks> {
+        let cache = &self.view.cache;
+        let mut pools: BTreeMap<&str, InBlocks> = BTreeMap::new();
+        for (_, block) in cache.blocks() {
+            let pool = pools.entry(cache.pool_text(block.cidr)).or_default();
+            pool.blocks += 1;
+            pool.available += cache.tracker.block_counts(block.cidr).map_or(0, |c| c.available);
+            pool.empty += u64::from(matches!(block.owner, Owner::Host(_)) && block.is_empty());
+            pool.cooling += u64::from(block.cooling);
+        }
+        pools
     }
 
     /// The state of a leak that is remembered.
@@ -124,25 +146,20 @@ impl<'a> Gauges<'a> {
         let tracker = &self.view.cache.tracker;
         let rows: Vec<Row<ipam::model::PoolKind>> = self.view.pools().cloned().collect();
         let open: Vec<_> = [Family::V4, Family::V6].into_iter().flat_map(|family| enabled(&rows, family)).collect();
-        let (mut claimed, mut empty, mut cooling) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for (_, block) in self.view.cache.blocks() {
-            let pool = self.pool_name(block.cidr);
-            *claimed.entry(pool).or_insert(0) += tracker.block_counts(block.cidr).map_or(0, |c| c.available);
-            *empty.entry(pool).or_insert(0_u64) += u64::from(matches!(block.owner, Owner::Host(_)) && block.is_empty());
-            *cooling.entry(pool).or_insert(0_u64) += u64::from(block.cooling);
-        }
+        let in_blocks = self.in_blocks();
         for (name, id, counts) in self.pool_counts().iter().copied() {
             let Some(pool) = rows.iter().find(|r| r.key == name).map(|r| &r.value) else { continue };
+            let blocks = in_blocks.get(name).copied().unwrap_or_default();
             out.set(&series::POOL_INFO, &info(name, pool, pool.cidr.as_ref().ok().copied()).each_ref().map(String::as_str), 1.0);
             out.count(&series::POOL_ALLOCATABLE, &[name], open.iter().any(|e| e.name == name));
             out.set(&series::POOL_AVAILABLE, &[name], counts.available as f64);
-            out.set(&series::POOL_CLAIMED_AVAILABLE, &[name], claimed.get(name).copied().unwrap_or(0) as f64);
+            out.set(&series::POOL_CLAIMED_AVAILABLE, &[name], blocks.available as f64);
             out.set(&series::POOL_UNCLAIMED, &[name], tracker.blocks_unclaimed(id, pool.block_size) as f64);
-            out.count(&series::POOL_EMPTY, &[name], empty.get(name).copied().unwrap_or(0));
-            out.count(&series::COOLING, &[name], cooling.get(name).copied().unwrap_or(0));
+            out.count(&series::POOL_EMPTY, &[name], blocks.empty);
+            out.count(&series::COOLING, &[name], blocks.cooling);
         }
-        if let Some(n) = cooling.get(NO_POOL).filter(|n| **n > 0) {
-            out.count(&series::COOLING, &[NO_POOL], *n);
+        if let Some(pool) = in_blocks.get(NO_POOL).filter(|pool| pool.cooling > 0) {
+            out.count(&series::COOLING, &[NO_POOL], pool.cooling);
         }
         for (family, version) in FAMILIES {
             out.count(&series::AT_LIMIT, &[version], self.at_limit(config, family).len() as u64);
@@ -154,7 +171,7 @@ impl<'a> Gauges<'a> {
         let rows: Vec<Row<ipam::model::PoolKind>> = self.view.pools().cloned().collect();
         let plain = |e: &ipam::pools::Enabled| !e.pool.manual && e.pool.allowed_uses.iter().any(|u| u == "Workload");
         let open: BTreeSet<String> = enabled(&rows, family).into_iter().filter(plain).map(|e| e.name).collect();
-        let usable = |block: IpNet| Family::of(block) == family && open.contains(self.pool_name(block));
+        let usable = |block: IpNet| Family::of(block) == family && open.contains(self.view.cache.pool_text(block));
         let limit = if config.max_blocks_per_host > 0 { config.max_blocks_per_host.into() } else { BLOCK_LIMIT };
         let cache = &self.view.cache;
         let held = |n: &NodeId| cache.owned_blocks(*n).filter(|(cidr, _)| usable(*cidr)).count() as u64;
@@ -171,7 +188,7 @@ impl<'a> Gauges<'a> {
         }
         for (cidr, ordinal, entry) in self.ledger.leaks() {
             let Some((block, slot)) = cache.block_of(cidr).and_then(|(_, b)| Some((b, b.slot(ordinal)?))) else { continue };
-            let (pool, state) = (self.pool_name(cidr), self.state(block, slot, entry));
+            let (pool, state) = (self.view.cache.pool_text(cidr), self.state(block, slot, entry));
             out.add(&series::LEAKS, &[pool, state], 1.0);
             if !["opted_out", "handle_held", "with_node"].contains(&state) {
                 let since = oldest.entry(pool).or_insert(entry.since);

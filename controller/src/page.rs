@@ -6,6 +6,7 @@ mod table;
 
 use std::net::IpAddr;
 
+use ipam_accounting::explain::Explanation;
 use ipam_accounting::judge::Verdict;
 use ipam_datastore::text::stamp;
 use ipnet::IpNet;
@@ -52,36 +53,37 @@ pub enum Place {
 }
 
 impl Place {
-    /// All of them, with their paths.
-    pub const ALL: [(Self, &str); 7] = [
-        (Self::Overview, "/"),
-        (Self::Blocks, "/blocks"),
-        (Self::Block, "/block"),
-        (Self::Leaks, "/leaks"),
-        (Self::Findings, "/findings"),
-        (Self::Releases, "/releases"),
-        (Self::Search, "/search"),
+    /// All of them, with their paths and titles.
+    pub const ALL: [(Self, &str, &str); 7] = [
+        (Self::Overview, "/", "Overview"),
+        (Self::Blocks, "/blocks", "Blocks"),
+        (Self::Block, "/block", "Block"),
+        (Self::Leaks, "/leaks", "Leaks"),
+        (Self::Findings, "/findings", "Findings"),
+        (Self::Releases, "/releases", "Releases"),
+        (Self::Search, "/search", "Search"),
     ];
 
-    fn path(self) -> &'static str {
-        Self::ALL.iter().find(|(place, _)| *place == self).map_or("/", |(_, path)| path)
+    /// Whether it stands in the menu: it needs nothing said.
+    fn in_menu(self) -> bool {
+        !matches!(self, Self::Block | Self::Search)
     }
 
     /// The page at this moment; `None`: what it is about is not there.
     pub fn page(self, scene: &Scene<'_>, asked: &Asked, report: &Report) -> Option<String> {
-        let (title, content) = match self {
-            Place::Overview => ("Overview".into(), overview(scene, asked, report)),
-            Place::Blocks => ("Blocks".into(), blocks(scene, asked)),
-            Place::Block => {
-                let cidr = asked.cidr.as_deref()?.parse().ok()?;
-                (format!("Block {cidr}"), block(scene, asked, cidr)?)
-            }
-            Place::Leaks => ("Leaks".into(), leaks(scene, asked)),
-            Place::Findings => ("Findings".into(), findings(scene, asked)),
-            Place::Releases => ("Releases".into(), releases(scene, asked)),
-            Place::Search => ("Search".into(), search(scene, asked)),
+        let (_, path, name) = Self::ALL.into_iter().find(|(place, ..)| *place == self)?;
+        let cidr = asked.cidr.as_deref().filter(|_| self == Place::Block);
+        let content = match self {
+            Place::Overview => overview(scene, asked, report),
+            Place::Blocks => blocks(scene, asked),
+            Place::Block => block(scene, asked, cidr?.parse().ok()?)?,
+            Place::Leaks => leaks(scene, asked),
+            Place::Findings => findings(scene, asked),
+            Place::Releases => releases(scene, asked),
+            Place::Search => search(scene, asked),
         };
-        let of = Frame { path: self.path(), title: &title, q: asked.q.as_deref(), again: &asked.link(self.path()) };
+        let title = cidr.map_or_else(|| name.to_owned(), |cidr| format!("{name} {cidr}"));
+        let of = Frame { path, title: &title, q: asked.q.as_deref(), again: &asked.link(path) };
         Some(parts::frame(&of, scene, report, &content))
     }
 }
@@ -172,9 +174,8 @@ fn blocks(scene: &Scene<'_>, asked: &Asked) -> Markup {
 }
 
 fn sort_squares(rows: &mut [BlockRow], sort: Option<&str>) {
-    let share = |r: &BlockRow| r.counts.in_use as f64 / (r.counts.capacity as f64).max(1.0);
     match sort {
-        Some("-used") => rows.sort_by(|a, b| share(b).total_cmp(&share(a))),
+        Some("-used") => rows.sort_by(|a, b| b.share().total_cmp(&a.share())),
         Some("node") => rows.sort_by(|a, b| a.node.cmp(&b.node)),
         Some("-leaks") => rows.sort_by_key(|r| std::cmp::Reverse(r.leaks)),
         _ => {}
@@ -285,9 +286,8 @@ fn search(scene: &Scene<'_>, asked: &Asked) -> Markup {
 }
 
 fn explanation(scene: &Scene<'_>, ip: IpAddr) -> Markup {
-    let e = scene.explanation(ip);
-    let slot = e.allocation.as_ref().and_then(|a| scene.view.cache.slot(a.at));
-    let row = slot.and_then(|(block, _)| scene.addresses(block).into_iter().find(|r| r.ip == ip));
+    let e = Explanation::of(&scene.view.cache, ip);
+    let row = e.allocation.as_ref().and_then(|a| scene.one(a.at));
     html! {
         h1 { span.mono { (ip) } }
         dl {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipam::{Clock, Datastore, Ipam};
-use ipam_accounting::inventory::{NO_POOL, UNKNOWN_NODE};
+use ipam_accounting::inventory::UNKNOWN_NODE;
 use ipam_accounting::schedule::Time;
 use ipnet::IpNet;
 
@@ -130,8 +130,7 @@ impl<S: Datastore, C: Clock, L: LastLook, P: Pulse> Pass<'_, S, C, L, P> {
 
 /// What the log says of a release.
 fn trail(view: &View, ledger: &Ledger, now: Now, leaked: &Leaked, evidence: String) -> Trail {
-    let tracker = &view.cache.tracker;
-    let pool = tracker.pool_of(leaked.block.net()).map_or(NO_POOL, |p| tracker.pool_name(p));
+    let pool = view.cache.pool_text(leaked.block.net());
     let since = ledger.leak(leaked.block.net(), leaked.at.ordinal).map(|e| now.wall(e.since));
     Trail { seq: leaked.seq, pool: pool.into(), since, evidence, leak: leaked.leak }
 }
@@ -202,8 +201,7 @@ fn absorb(results: Vec<Result>, view: &View, ledger: &mut Ledger, now: Now, repo
 
 /// Counts what was done.
 fn count(action: &Action, ips: usize, view: &View, ledger: &mut Ledger, now: Now) {
-    let tracker = &view.cache.tracker;
-    let pool = |block: IpNet| tracker.pool_of(block).map_or(NO_POOL, |p| tracker.pool_name(p)).to_owned();
+    let pool = |block: IpNet| view.cache.pool_text(block).to_owned();
     match action {
         Action::Release(members) => {
             let m = &members[0];

@@ -42,7 +42,7 @@ pub fn report(view: &View, ledger: &mut Ledger) -> Report {
     }
     // A tunnel that waits for its node is no candidate of the reference's gauge.
     for (cidr, ordinal, _) in ledger.leaks().filter(|(_, _, e)| e.wait != Wait::WithNode) {
-        let pool = tracker.pool_of(cidr).map_or(NO_POOL, |p| tracker.pool_name(p));
+        let pool = cache.pool_text(cidr);
         let slot = cache.block_of(cidr).and_then(|(_, b)| b.slot(ordinal));
         let node = slot.and_then(|s| s.node()).map_or(UNKNOWN_NODE, |n| cache.node_text(n));
         *r.candidates.entry((pool.into(), node.into())).or_default() += 1;

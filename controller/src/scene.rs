@@ -38,6 +38,6 @@ impl<'a> Scene<'a> {
 
 /// Keeps events to be shown, the last first.
 pub fn keep(recent: &mut VecDeque<Event>, new: &[Event]) {
-    new.iter().for_each(|event| recent.push_front(event.clone()));
+    new.iter().skip(new.len().saturating_sub(KEPT)).for_each(|event| recent.push_front(event.clone()));
     recent.truncate(KEPT);
 }

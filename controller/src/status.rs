@@ -48,6 +48,13 @@ pub struct Condition {
     pub since: Time,
 }
 
+impl Condition {
+    /// Whether the condition of this name is not as it should be.
+    fn is_bad(&self, name: &str) -> bool {
+        BAD.contains(&name) == self.status
+    }
+}
+
 /// All conditions, by type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions(BTreeMap<&'static str, Condition>);
@@ -68,6 +75,11 @@ impl Conditions {
     /// Whether one holds.
     pub fn holds(&self, name: &str) -> bool {
         self.get(name).is_some_and(|c| c.status)
+    }
+
+    /// Those that are not as they should be.
+    pub fn bad(&self) -> impl Iterator<Item = (&'static str, &Condition)> {
+        self.all().filter(|(name, c)| c.is_bad(name))
     }
 
     /// All that were said.
@@ -186,11 +198,8 @@ impl Status {
         report.kinds.iter().for_each(|(kind, why)| text += &line(kind, why, "ok", "not synced"));
         report.gates.iter().for_each(|(gate, why)| text += &line(gate, why, "open", "closed"));
         text += if report.active { "active\n" } else { "passive\n" };
-        for (name, condition) in report.conditions.all() {
-            let bad = BAD.contains(&name) == condition.status;
-            if bad && !report.gates.iter().any(|(gate, _)| *gate == name) {
-                text += &format!("{name}: {}\n", condition.message);
-            }
+        for (name, condition) in report.conditions.bad().filter(|(name, _)| !report.gates.iter().any(|(gate, _)| gate == name)) {
+            text += &format!("{name}: {}\n", condition.message);
         }
         (report.unready.is_none(), text)
     }
@@ -200,7 +209,7 @@ impl Status {
         let report = self.report().unwrap_or_default();
         let condition = |(name, c): (&'static str, &Condition)| {
             let status = if c.status { "True" } else { "False" };
-            let reason = if BAD.contains(&name) == c.status { "NotGood" } else { "AsExpected" };
+            let reason = if c.is_bad(name) { "NotGood" } else { "AsExpected" };
             json!({ "type": name, "status": status, "reason": reason, "message": c.message, "since": stamp(c.since) })
         };
         json!({

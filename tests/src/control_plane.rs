@@ -5,6 +5,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
@@ -92,7 +93,6 @@ impl Drop for Slow {
 /// A control plane.
 pub struct ControlPlane {
     dir: TempDir,
-    bin: PathBuf,
     ports: [u16; 3],
     etcd: Option<Process>,
     server: Option<Process>,
@@ -101,10 +101,30 @@ pub struct ControlPlane {
 }
 
 /// The folder of the programs: built on first use, minutes then.
-fn programs() -> PathBuf {
+static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     let done = Command::new(repo("tests/tools/install")).stderr(Stdio::inherit()).output().expect("tests/tools/install runs");
     assert!(done.status.success(), "tests/tools/install failed");
     PathBuf::from(String::from_utf8_lossy(&done.stdout).trim())
+});
+
+/// A program of tests/tools.
+pub fn tool(name: &str) -> PathBuf {
+    PROGRAMS.join(name)
+}
+
+/// Runs helm, with nothing of whoever runs the tests.
+///
+/// # Errors
+/// It fails, with what it says.
+pub fn helm(args: &[&str]) -> Result<String, String> {
+    let home = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(tool("helm"));
+    for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        command.env(folder, home.path());
+    }
+    let done = command.args(args).current_dir(repo(".")).output().expect("helm runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
 fn free_ports() -> [u16; 3] {
@@ -134,7 +154,7 @@ impl ControlPlane {
     /// Starts one without definitions.
     pub async fn bare(group: Group) -> Self {
         let dir = tempfile::Builder::new().prefix("ipam-test-").tempdir().expect("a folder");
-        let mut plane = Self { dir, bin: programs(), ports: free_ports(), etcd: None, server: None, group };
+        let mut plane = Self { dir, ports: free_ports(), etcd: None, server: None, group };
         plane.write_files();
         plane.start_etcd();
         plane.start_server();
@@ -181,7 +201,7 @@ impl ControlPlane {
             "--unsafe-no-fsync".into(),
             "--log-level=error".into(),
         ];
-        self.etcd = Some(Process::start(&self.bin.join("etcd"), &args, &self.file("etcd.log")));
+        self.etcd = Some(Process::start(&tool("etcd"), &args, &self.file("etcd.log")));
     }
 
     /// Kills etcd.
@@ -208,7 +228,7 @@ impl ControlPlane {
             format!("--audit-policy-file={}", key("audit.yaml")),
             format!("--audit-log-path={}", key("audit.log")),
         ];
-        self.server = Some(Process::start(&self.bin.join("kube-apiserver"), &args, &self.file("server.log")));
+        self.server = Some(Process::start(&tool("kube-apiserver"), &args, &self.file("server.log")));
     }
 
     /// Kills the API server.
@@ -266,19 +286,8 @@ impl ControlPlane {
 
     /// Runs helm on it, which succeeds.
     pub fn helm(&self, args: &[&str]) -> String {
-        let done = self.run_helm(args);
-        assert!(done.status.success(), "helm {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).expect("text")
-    }
-
-    fn run_helm(&self, args: &[&str]) -> std::process::Output {
-        let mut command = Command::new(self.bin.join("helm"));
-        command.arg("--kubeconfig").arg(self.file("kubeconfig")).args(args).current_dir(repo("."));
-        // Nothing of whoever runs the tests.
-        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            command.env(folder, self.dir.path().join("helm"));
-        }
-        command.output().expect("helm runs")
+        let kubeconfig = self.file("kubeconfig").display().to_string();
+        helm(&[&["--kubeconfig", &kubeconfig][..], args].concat()).unwrap_or_else(|e| panic!("helm {args:?}: {e}"))
     }
 
     /// What service accounts have asked since the start: verb, group, resource, and the status of the answer.

@@ -134,3 +134,34 @@ metricRelabelings:
 {{- $config := include "ipam-operator.config" . | fromYaml -}}
 {{- ternary "https" "http" (ne (dig "server" "tls" "certFile" "" $config) "") -}}
 {{- end }}
+
+{{/* A ServiceMonitor or a PodMonitor: (list root values kind key-of-endpoints). */}}
+{{- define "ipam-operator.monitor" -}}
+{{- $root := index . 0 -}}
+{{- $of := index . 1 -}}
+{{- $kind := index . 2 -}}
+{{- if include "ipam-operator.monitors" (list $root $of $kind) -}}
+apiVersion: monitoring.coreos.com/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ include "ipam-operator.fullname" $root }}
+  namespace: {{ default (include "ipam-operator.namespace" $root) $of.namespace }}
+  labels:
+    {{- include "ipam-operator.labels" $root | nindent 4 }}
+    {{- with $of.additionalLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  jobLabel: app.kubernetes.io/name
+  {{- with $of.sampleLimit }}
+  sampleLimit: {{ . }}
+  {{- end }}
+  namespaceSelector:
+    matchNames: [{{ include "ipam-operator.namespace" $root }}]
+  selector:
+    matchLabels:
+      {{- include "ipam-operator.selectorLabels" $root | nindent 6 }}
+  {{ index . 3 }}:
+    - {{- include "ipam-operator.endpoint" (list $root $of) | nindent 6 }}
+{{- end -}}
+{{- end }}

@@ -3,15 +3,13 @@
 use chrono::SubsecRound as _;
 use maud::{DOCTYPE, Markup, html};
 
+use super::Place;
 use super::rows::{AddressRow, BlockRow, PoolRow, span};
 use super::table::{Asked, Column, explain, link, table};
 use crate::scene::Scene;
-use crate::status::{BAD, Report};
+use crate::status::Report;
 use ipam_accounting::tracker::Counts;
 use ipam_datastore::text::stamp;
-
-const PLACES: [(&str, &str); 5] =
-    [("/", "Overview"), ("/blocks", "Blocks"), ("/leaks", "Leaks"), ("/findings", "Findings"), ("/releases", "Releases")];
 
 /// What is around the content of a page.
 pub struct Frame<'a> {
@@ -41,7 +39,7 @@ pub fn frame(of: &Frame<'_>, scene: &Scene<'_>, report: &Report, content: &Marku
             body {
                 header {
                     strong { "ipam-operator" }
-                    nav { @for (to, name) in PLACES { a href=(to) aria-current=[(to == path).then_some("page")] { (name) } } }
+                    nav { @for (_, to, name) in Place::ALL.into_iter().filter(|(place, ..)| place.in_menu()) { a href=(to) aria-current=[(to == path).then_some("page")] { (name) } } }
                     (state(report))
                     form action="/search" { input type="search" name="q" aria-label="Search" placeholder="address, pod or node" value=[q]; }
                 }
@@ -66,10 +64,9 @@ fn state(report: &Report) -> Markup {
 
 /// What is not as it should be.
 fn alerts(report: &Report) -> Markup {
-    let bad = report.conditions.all().filter(|(name, c)| BAD.contains(name) == c.status);
     html! {
         @if let Some(why) = &report.unready { div.alert role="alert" { "Nothing is decided: " (why) } }
-        @for (name, condition) in bad { div.alert role="status" { strong { (name) } " " (condition.message) } }
+        @for (name, condition) in report.conditions.bad() { div.alert role="status" { strong { (name) } " " (condition.message) } }
     }
 }
 
@@ -175,8 +172,7 @@ pub fn blocks(rows: Vec<BlockRow>, asked: &Asked) -> Markup {
 pub fn grid(rows: &[BlockRow]) -> Markup {
     html! {
         div.grid { @for r in rows {
-            @let share = r.counts.in_use as f64 / (r.counts.capacity as f64).max(1.0);
-            @let level = if r.counts.in_use == 0 { 0 } else { 1 + (share * 4.0) as u32 };
+            @let level = if r.counts.in_use == 0 { 0 } else { 1 + (r.share() * 4.0) as u32 };
             @let said = format!("{} · {} · {} of {} in use, {} cooling, {} leaked", r.cidr, r.owner(), r.counts.in_use, number(r.counts.capacity), r.counts.cooling, r.leaks);
             a class={ "u" (level) @if r.leaks > 0 { " hot" } } href=(link("/block", "cidr", &r.cidr.to_string())) title=(said) aria-label=(said) {}
         } }

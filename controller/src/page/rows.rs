@@ -1,16 +1,16 @@
 //! What the pages list.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use chrono::TimeDelta;
-use ipam_accounting::explain::Explanation;
-use ipam_accounting::inventory::{Block, NO_POOL, Owner, Slot};
+use ipam_accounting::inventory::{AllocRef, Block, Owner, Slot};
 use ipam_accounting::judge;
 use ipam_accounting::schedule::Time;
 use ipam_accounting::tracker::Counts;
 use ipnet::IpNet;
 
-use crate::gauges::Gauges;
+use crate::gauges::{Gauges, InBlocks};
 use crate::ledger::LeakEntry;
 use crate::plan::{Action, Now, Plan, plan};
 use crate::scene::Scene;
@@ -36,8 +36,7 @@ pub struct PoolRow {
 impl PoolRow {
     /// Share of the usable addresses that is taken; without usable ones nothing is.
     pub fn fill(&self) -> f64 {
-        let usable = self.counts.capacity.saturating_sub(self.counts.reserved);
-        if usable == 0 { 0.0 } else { 1.0 - self.counts.available as f64 / usable as f64 }
+        self.counts.fill().unwrap_or(0.0)
     }
 
     /// Share of the available addresses that lies in blocks that somebody has.
@@ -61,6 +60,11 @@ pub struct BlockRow {
 }
 
 impl BlockRow {
+    /// Share of its addresses that is in use.
+    pub fn share(&self) -> f64 {
+        self.counts.in_use as f64 / (self.counts.capacity as f64).max(1.0)
+    }
+
     /// Who has it, in words.
     pub fn owner(&self) -> &str {
         self.node.as_deref().unwrap_or("no node")
@@ -92,33 +96,22 @@ pub struct AddressRow {
 }
 
 impl Scene<'_> {
-    fn pool_of(&self, block: IpNet) -> &str {
-        let tracker = &self.view.cache.tracker;
-        tracker.pool_of(block).map_or(NO_POOL, |p| tracker.pool_name(p))
-    }
-
     /// All pools, by name.
     pub fn pools(&self) -> Vec<PoolRow> {
         let (cache, gauges) = (&self.view.cache, self.gauges());
+        let in_blocks = gauges.in_blocks();
+        let mut leaks: BTreeMap<&str, u64> = BTreeMap::new();
+        self.ledger.leaks().for_each(|(block, _, _)| *leaks.entry(cache.pool_text(block)).or_default() += 1);
         let mut rows: Vec<PoolRow> = Vec::new();
         for (name, id, counts) in gauges.pool_counts().iter().copied() {
             let Some(pool) = self.view.pools().find(|p| p.key == name) else { continue };
             let cidr = pool.value.cidr.as_ref().map_or_else(|_| "not valid".into(), ToString::to_string);
             let unclaimed = cache.tracker.blocks_unclaimed(id, pool.value.block_size);
-            rows.push(PoolRow { name: name.into(), cidr, counts, claimed_available: 0, blocks: 0, unclaimed, leaks: 0 });
+            let InBlocks { blocks, available: claimed_available, .. } = in_blocks.get(name).copied().unwrap_or_default();
+            let leaks = leaks.get(name).copied().unwrap_or(0);
+            rows.push(PoolRow { name: name.into(), cidr, counts, claimed_available, blocks, unclaimed, leaks });
         }
         rows.sort_by(|a, b| a.name.cmp(&b.name));
-        let find = |rows: &[PoolRow], block| rows.binary_search_by(|r| r.name.as_str().cmp(self.pool_of(block))).ok();
-        for (_, block) in cache.blocks() {
-            let Some(i) = find(&rows, block.cidr) else { continue };
-            rows[i].blocks += 1;
-            rows[i].claimed_available += cache.tracker.block_counts(block.cidr).map_or(0, |c| c.available);
-        }
-        for (block, _, _) in self.ledger.leaks() {
-            if let Some(i) = find(&rows, block) {
-                rows[i].leaks += 1;
-            }
-        }
         rows
     }
 
@@ -127,7 +120,7 @@ impl Scene<'_> {
         let cache = &self.view.cache;
         BlockRow {
             cidr: block.cidr,
-            pool: self.pool_of(block.cidr).into(),
+            pool: self.view.cache.pool_text(block.cidr).into(),
             node: if let Owner::Host(node) = block.owner { Some(cache.node_text(node).into()) } else { None },
             counts: cache.tracker.block_counts(block.cidr).unwrap_or_default(),
             leaks: self.ledger.leaks_in(block.cidr),
@@ -149,7 +142,7 @@ impl Scene<'_> {
         let entry = self.ledger.leak(block.cidr, slot.ordinal);
         AddressRow {
             ip: block.ip(slot),
-            pool: self.pool_of(block.cidr).into(),
+            pool: self.view.cache.pool_text(block.cidr).into(),
             owner: cache.owner_text(slot).unwrap_or_default(),
             node: slot.node().map_or_else(String::new, |n| cache.node_text(n).into()),
             verdict: verdict.name(),
@@ -159,6 +152,11 @@ impl Scene<'_> {
             due: entry.and_then(|e| self.policy.limits.due(e.wait, e.since)),
             held: entry.and_then(|e| e.held).map(|by| by.why()),
         }
+    }
+
+    /// One allocated address.
+    pub fn one(&self, at: AllocRef) -> Option<AddressRow> {
+        self.view.cache.slot(at).map(|(block, slot)| self.address(&self.gauges(), block, slot))
     }
 
     /// The addresses of a block, by address.
@@ -198,11 +196,6 @@ impl Scene<'_> {
         let now = Now { steady: at, wall: self.now.wall(at) };
         let plan = plan(self.view, &mut ledger, Default::default(), now, self.policy, &config);
         Some((at, plan))
-    }
-
-    /// What is known of one address.
-    pub fn explanation(&self, ip: IpAddr) -> Explanation {
-        Explanation::of(&self.view.cache, ip)
     }
 }
 

@@ -58,11 +58,7 @@ impl Standing {
     /// When a pool becomes full, nearly full, or roomy again.
     fn pools(&mut self, gauges: &Gauges<'_>, threshold: f64, teller: &mut Teller) {
         for (name, _, counts) in gauges.pool_counts().iter().copied() {
-            let usable = counts.capacity.saturating_sub(counts.reserved);
-            if usable == 0 {
-                continue;
-            }
-            let fill = 1.0 - counts.available as f64 / usable as f64;
+            let Some(fill) = counts.fill() else { continue };
             let before = self.pools.get(name).copied().unwrap_or("PoolRecovered");
             let state = match () {
                 () if counts.available == 0 => "PoolFull",
@@ -72,7 +68,8 @@ impl Standing {
             };
             if state != before {
                 let percent = (fill * 100.0).floor();
-                let text = format!("{percent} % of {usable} usable addresses taken (in use {}, cooling {})", counts.in_use, counts.cooling);
+                let (usable, in_use, cooling) = (counts.usable(), counts.in_use, counts.cooling);
+                let text = format!("{percent} % of {usable} usable addresses taken (in use {in_use}, cooling {cooling})");
                 teller.say(Regarding::Pool(name.into()), state, state != "PoolRecovered", text);
                 self.pools.insert(name.into(), state);
             }

@@ -10,12 +10,11 @@ use std::process::{Command, Output};
 
 use clap::Parser as _;
 use ipam_datastore::Group;
-use ipam_tests::control_plane::{ControlPlane, create};
+use ipam_tests::control_plane::{ControlPlane, create, tool};
 use ipam_tests::say;
 use serde_json::json;
 
 use super::live::filled;
-use super::monitoring::tool;
 use super::repo;
 
 fn pages() -> Vec<PathBuf> {

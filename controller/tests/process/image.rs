@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ipam_tests::control_plane::tool;
 use serde_json::Value;
 
-use super::monitoring::tool;
 use super::{Running, get, repo};
 
 /// Builds both binaries with everything in them; they may be copied into an empty image.

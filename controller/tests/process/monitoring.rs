@@ -7,7 +7,8 @@ use std::process::Command;
 
 use ipam_datastore::Group;
 use ipam_metrics::further::{FURTHER, Kind};
-use ipam_tests::monitoring::alert_cases::CASES;
+use ipam_tests::control_plane::tool;
+use ipam_tests::monitoring::alert_cases::{CASES, Case};
 use ipam_tests::monitoring::dashboards;
 use ipam_tests::monitoring::rules::{ALERTS, RECORDED, groups};
 use ipam_tests::monitoring::{SELECTOR, series};
@@ -18,12 +19,6 @@ use super::chart::{Installed, until};
 use super::{get, repo};
 
 const FILES: &str = "charts/ipam-operator/files";
-
-/// A program of tests/tools.
-pub fn tool(name: &str) -> PathBuf {
-    let done = Command::new(repo("tests/tools/install")).output().expect("runs");
-    PathBuf::from(String::from_utf8_lossy(&done.stdout).trim()).join(name)
-}
 
 /// Runs promtool, which succeeds; what it says.
 fn promtool(args: &[&str]) -> String {
@@ -86,7 +81,7 @@ fn h_every_alert_fires_when_it_must_and_only_then() {
             assert!(CASES.iter().any(|c| c.alert == alert.name && c.fires == fires), "{} {fires}: no case", alert.name);
         }
     }
-    let case = |c: &ipam_tests::monitoring::alert_cases::Case| {
+    let case = |c: &Case| {
         let firing = format!("count(ALERTS{{alertname=\"{}\", alertstate=\"firing\"}})", c.alert);
         json!({
             "name": format!("{}: {}", c.alert, c.what),

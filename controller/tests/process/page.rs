@@ -68,12 +68,18 @@ fn links(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-#[test]
-fn the_page_over_the_example_leads_everywhere() {
+/// The operator over the example after its first pass, and where its page is.
+fn over_the_example() -> (Running, String) {
     let mut running = Running::start(&mut operator(&["run", "--load", "examples/leaky-cluster.yaml", "--listen", "127.0.0.1:0"]));
     let (_, admin) = (running.address(), running.address());
     running.says("address released");
     running.says("ready");
+    (running, admin)
+}
+
+#[test]
+fn the_page_over_the_example_leads_everywhere() {
+    let (mut running, admin) = over_the_example();
     let (_, overview) = page(&admin, "/");
     for part in ["default-v4", "rack-east", "batch/leaked-2", "due in ", "free cooled addresses", "release address", "10.48.7.0/26"] {
         assert!(overview.contains(part), "{part}: {overview}");
@@ -94,10 +100,7 @@ fn the_page_over_the_example_leads_everywhere() {
 
 #[test]
 fn the_page_sorts_searches_and_explains() {
-    let mut running = Running::start(&mut operator(&["run", "--load", "examples/leaky-cluster.yaml", "--listen", "127.0.0.1:0"]));
-    let (_, admin) = (running.address(), running.address());
-    running.says("address released");
-    running.says("ready");
+    let (mut running, admin) = over_the_example();
     let order = |path: &str, names: &[&str]| {
         let (_, text) = page(&admin, path);
         let table = text.split("<tbody>").nth(1).expect("a table").to_owned();
@@ -162,10 +165,7 @@ fn l_names_are_only_names() {
 
 #[test]
 fn a_browser_shows_the_example_light_and_dark() {
-    let mut running = Running::start(&mut operator(&["run", "--load", "examples/leaky-cluster.yaml", "--listen", "127.0.0.1:0"]));
-    let (_, admin) = (running.address(), running.address());
-    running.says("address released");
-    running.says("ready");
+    let (mut running, admin) = over_the_example();
     let url = |path: &str| format!("http://{admin}{path}");
     let (dom, _) = browser(&["--dump-dom"], &url("/leaks?sort=ip"));
     assert!(dom.contains("aria-sort=\"ascending\"") && dom.contains("batch/leaked-2"), "{dom}");

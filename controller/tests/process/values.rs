@@ -5,28 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use ipam_datastore::Group;
-use ipam_tests::control_plane::{ControlPlane, create};
+use ipam_tests::control_plane::{ControlPlane, create, get, helm, tool};
 use serde_json::{Value, json};
 
-use super::monitoring::tool;
 use super::repo;
 
 const CHART: &str = "charts/ipam-operator";
-
-/// Runs helm without a cluster.
-fn helm(args: &[&str]) -> Result<String, String> {
-    let home = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(tool("helm"));
-    for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-        command.env(folder, home.path());
-    }
-    let done = command.args(args).current_dir(repo(".")).output().expect("helm runs");
-    if done.status.success() {
-        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-    } else {
-        Err(String::from_utf8_lossy(&done.stderr).into_owned())
-    }
-}
 
 fn template(values: &[&str]) -> String {
     helm(&[&["template", "ipam-operator", CHART, "-n", "ops"][..], values].concat()).unwrap_or_else(|e| panic!("{values:?}: {e}"))
@@ -110,28 +94,6 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("adminPage.expose", "adminPage.acknowledgeOpen=true", "true", "allowRemoteAdmin: true"),
     ("adminPage.port", "adminPage.expose=true,adminPage.acknowledgeOpen=true", "9999", "adminListen: '[::]:9999'"),
     ("adminPage.acknowledgeOpen", "adminPage.expose=true,networkPolicy.enabled=true", "true", ""),
-    ("serviceMonitor.enabled", "serviceMonitor.renderMode=alwaysRender", "true", "kind: ServiceMonitor"),
-    ("serviceMonitor.renderMode", "serviceMonitor.enabled=true", "\"alwaysRender\"", "kind: ServiceMonitor"),
-    ("serviceMonitor.namespace", "SM", "\"mon\"", "namespace: mon"),
-    ("serviceMonitor.additionalLabels", "SM", "{\"release\":\"kps\"}", "release: kps"),
-    ("serviceMonitor.interval", "SM", "\"13s\"", "interval: 13s"),
-    ("serviceMonitor.scrapeTimeout", "SM", "\"12s\"", "scrapeTimeout: 12s"),
-    ("serviceMonitor.honorLabels", "SM", "false", "honorLabels: false"),
-    ("serviceMonitor.sampleLimit", "SM", "5000", "sampleLimit: 5000"),
-    ("serviceMonitor.relabelings", "SM", "[{\"action\":\"labeldrop\",\"regex\":\"r1\"}]", "regex: r1"),
-    ("serviceMonitor.metricRelabelings", "SM", "[{\"action\":\"drop\",\"regex\":\"r2\"}]", "regex: r2"),
-    ("serviceMonitor.tlsConfig", "SM", "{\"serverName\":\"s\"}", "serverName: s"),
-    ("podMonitor.enabled", "podMonitor.renderMode=alwaysRender", "true", "kind: PodMonitor"),
-    ("podMonitor.renderMode", "podMonitor.enabled=true", "\"alwaysRender\"", "kind: PodMonitor"),
-    ("podMonitor.namespace", "PM", "\"mon\"", "namespace: mon"),
-    ("podMonitor.additionalLabels", "PM", "{\"release\":\"kps\"}", "release: kps"),
-    ("podMonitor.interval", "PM", "\"13s\"", "interval: 13s"),
-    ("podMonitor.scrapeTimeout", "PM", "\"12s\"", "scrapeTimeout: 12s"),
-    ("podMonitor.honorLabels", "PM", "false", "honorLabels: false"),
-    ("podMonitor.sampleLimit", "PM", "5000", "sampleLimit: 5000"),
-    ("podMonitor.relabelings", "PM", "[{\"action\":\"labeldrop\",\"regex\":\"r1\"}]", "regex: r1"),
-    ("podMonitor.metricRelabelings", "PM", "[{\"action\":\"drop\",\"regex\":\"r2\"}]", "regex: r2"),
-    ("podMonitor.tlsConfig", "PM", "{\"serverName\":\"s\"}", "serverName: s"),
     ("prometheusRule.enabled", "prometheusRule.renderMode=alwaysRender", "true", "kind: PrometheusRule"),
     ("prometheusRule.renderMode", "prometheusRule.enabled=true", "\"alwaysRender\"", "kind: PrometheusRule"),
     ("prometheusRule.namespace", "PR", "\"mon\"", "namespace: mon"),
@@ -173,11 +135,36 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("extraObjects", "", "[{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"sec\"}}]", "kind: Secret"),
 ];
 
+/// Those of both monitors; `@` is which one.
+const MONITORS: &[(&str, &str, &str, &str)] = &[
+    ("enabled", "@.renderMode=alwaysRender", "true", "kind: @"),
+    ("renderMode", "@.enabled=true", "\"alwaysRender\"", "kind: @"),
+    ("namespace", "@.enabled=true,@.renderMode=alwaysRender", "\"mon\"", "namespace: mon"),
+    ("additionalLabels", "@.enabled=true,@.renderMode=alwaysRender", "{\"release\":\"kps\"}", "release: kps"),
+    ("interval", "@.enabled=true,@.renderMode=alwaysRender", "\"13s\"", "interval: 13s"),
+    ("scrapeTimeout", "@.enabled=true,@.renderMode=alwaysRender", "\"12s\"", "scrapeTimeout: 12s"),
+    ("honorLabels", "@.enabled=true,@.renderMode=alwaysRender", "false", "honorLabels: false"),
+    ("sampleLimit", "@.enabled=true,@.renderMode=alwaysRender", "5000", "sampleLimit: 5000"),
+    ("relabelings", "@.enabled=true,@.renderMode=alwaysRender", "[{\"action\":\"labeldrop\",\"regex\":\"r1\"}]", "regex: r1"),
+    ("metricRelabelings", "@.enabled=true,@.renderMode=alwaysRender", "[{\"action\":\"drop\",\"regex\":\"r2\"}]", "regex: r2"),
+    ("tlsConfig", "@.enabled=true,@.renderMode=alwaysRender", "{\"serverName\":\"s\"}", "serverName: s"),
+];
+
+/// All rows.
+fn values() -> Vec<[String; 4]> {
+    let texts = |(name, set, example, want): (&str, &str, &str, &str)| [name, set, example, want].map(str::to_owned);
+    let mut all: Vec<[String; 4]> = VALUES.iter().copied().map(texts).collect();
+    for (value, kind) in [("serviceMonitor", "ServiceMonitor"), ("podMonitor", "PodMonitor")] {
+        for (name, set, example, want) in MONITORS {
+            all.push([format!("{value}.{name}"), set.replace('@', value), (*example).to_owned(), want.replace('@', kind)]);
+        }
+    }
+    all
+}
+
 /// What some values need beside them.
 fn beside(set: &str) -> String {
     match set {
-        "SM" => "serviceMonitor.enabled=true,serviceMonitor.renderMode=alwaysRender".into(),
-        "PM" => "podMonitor.enabled=true,podMonitor.renderMode=alwaysRender".into(),
         "PR" => "prometheusRule.enabled=true,prometheusRule.renderMode=alwaysRender".into(),
         other => other.into(),
     }
@@ -205,10 +192,11 @@ fn defaults() -> Value {
 fn j_every_value_has_an_effect() {
     let mut all = BTreeSet::new();
     leaves(&defaults(), "", &mut all);
-    let listed: BTreeSet<String> = VALUES.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    let values = values();
+    let listed: BTreeSet<String> = values.iter().map(|[name, ..]| name.clone()).collect();
     assert_eq!(all, listed, "each value has its row");
     let mut wrong = Vec::new();
-    for (name, set, example, want) in VALUES {
+    for [name, set, example, want] in &values {
         let (set, value) = (beside(set), format!("{name}={example}"));
         let before = if set.is_empty() { template(&[]) } else { template(&["--set", &set]) };
         let mut args = if set.is_empty() { Vec::new() } else { vec!["--set", set.as_str()] };
@@ -335,14 +323,14 @@ async fn j_a_server_takes_everything() {
         create(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
     }
     super::chart::until("monitors are served", async || {
-        client.request_text(ipam_tests::control_plane::get("/apis/monitoring.coreos.com/v1/podmonitors")).await.is_ok()
+        client.request_text(get("/apis/monitoring.coreos.com/v1/podmonitors")).await.is_ok()
     })
     .await;
     let with = plane.helm(&dry);
     assert!(with.contains("kind: ServiceMonitor") && with.contains("kind: PrometheusRule") && !with.contains("Left out"), "{with}");
     // The server checks fields only when it stores: so it is installed, too.
     plane.helm(&install);
-    let made = async |path: &str| client.request::<Value>(ipam_tests::control_plane::get(path)).await.expect("there");
+    let made = async |path: &str| client.request::<Value>(get(path)).await.expect("there");
     let rule = made("/apis/monitoring.coreos.com/v1/namespaces/default/prometheusrules/ipam-operator").await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("rules.json");

@@ -2,6 +2,7 @@
 
 use super::panels::Look::{Lines, Stacked, Stat, States, Table};
 use super::panels::{Dashboard, Panel};
+use super::rules::FILL;
 
 /// All of them.
 pub fn all() -> [Dashboard; 4] {
@@ -9,7 +10,6 @@ pub fn all() -> [Dashboard; 4] {
 }
 
 const USABLE: &str = "sum(M(ipam_ippool_size)) - sum(M(ipam_ippool_reserved))";
-const FILL: &str = "1 - M(ipam_ippool_available) / (M(ipam_ippool_size) - M(ipam_ippool_reserved) > 0)";
 
 fn overview() -> Dashboard {
     let now = vec![

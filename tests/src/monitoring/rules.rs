@@ -32,11 +32,14 @@ pub struct Alert {
     pub description: &'static str,
 }
 
+/// Share of a pool's usable addresses that is taken.
+pub const FILL: &str = "1 - M(ipam_ippool_available) / (M(ipam_ippool_size) - M(ipam_ippool_reserved) > 0)";
+
 /// Recording rules: name and query.
 pub const RECORDED: [(&str, &str); 3] = [
     ("ippool:ipam_usable:max", "M(ipam_ippool_size) - M(ipam_ippool_reserved)"),
     ("ippool:ipam_available:max", "M(ipam_ippool_available)"),
-    ("ippool:ipam_fill:ratio", "1 - M(ipam_ippool_available) / (M(ipam_ippool_size) - M(ipam_ippool_reserved) > 0)"),
+    ("ippool:ipam_fill:ratio", FILL),
 ];
 
 macro_rules! alerts {
